@@ -191,7 +191,7 @@ class ConfigPrograms(Protocol):
 
 @runtime_checkable
 class PackageRequirements(Protocol):
-    """Packages that a plan needs in versions that not every installation has; optional."""
+    """Optional part of a framework; without it, PARC checks no versions of Python packages."""
 
     def required_packages(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return (name of a Python distribution, lowest version) of each package.
@@ -308,6 +308,7 @@ class EngineTraits(Protocol):
         """Report number formats that the engine does not support; called before the search."""
 
 
+@runtime_checkable
 class OptionalFeatures(Protocol):
     """Optional part of an engine; without it, the engine has none of these features."""
 
@@ -332,6 +333,7 @@ class StepTokenSearch(Protocol):
         """Return the largest numbers of tokens per step to try, in ascending order."""
 
 
+@runtime_checkable
 class PoolRouting(Protocol):
     """Optional part of an engine with pools; without it, users need a router of their own."""
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from parc.backends import base
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
@@ -143,11 +145,35 @@ def _missing_members(declared: Declaration) -> Iterator[str]:
             yield f"{attribute} of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
         elif attribute == BACKEND and (target.name != declared.name or not target.versions):
             yield f"BACKEND of {module} needs the name {declared.name!r} and at least one version"
+        elif attribute == BACKEND:
+            yield from _misspelled_members(target, f"{attribute} of {module}")
     for module, name, needed in _declared_linter_and_importers(declared):
         reader = getattr(declared.module(module), name, None)
         lacking = [one for one in needed if not hasattr(reader, one)]
         if lacking:
             yield f"{name} of {module} lacks {', '.join(lacking)}"
+
+
+def _misspelled_members(target: object, label: str) -> Iterator[str]:
+    """Yield one text per member whose name is almost that of a member of an optional part.
+
+    Without this check, the part would count as absent, and the plan would silently lack it.
+    """
+    optional = {name: part.__name__ for part in optional_parts() for name in protocol_members(part)}
+    missing = [name for name in optional if not hasattr(target, name)]
+    for name in dir(target):
+        near = get_close_matches(name, missing, n=1, cutoff=0.9)
+        if near and name not in optional:
+            yield f"{label} has {name}; rename it, or write {near[0]} of {optional[near[0]]}"
+
+
+def optional_parts() -> tuple[type[Any], ...]:
+    """Return the protocols of optional parts of backends; ``isinstance`` tests for such a part."""
+    return tuple(
+        one
+        for one in vars(base).values()
+        if getattr(one, "_is_runtime_protocol", False) and one.__module__ == base.__name__
+    )
 
 
 def _declared_linter_and_importers(
@@ -183,9 +209,9 @@ def protocol_members(protocol: type[Any]) -> tuple[str, ...]:
         name
         # Only protocols count: the MRO ends with ``Generic`` and ``object``, whose members are no
         # requirement.
-        for base in protocol.__mro__
-        if getattr(base, "_is_protocol", False)
-        for name in (*vars(base), *vars(base).get("__annotations__", ()))
+        for parent in protocol.__mro__
+        if getattr(parent, "_is_protocol", False)
+        for name in (*vars(parent), *vars(parent).get("__annotations__", ()))
         if not name.startswith("_")
     }
     return tuple(sorted(found))

@@ -1,4 +1,4 @@
-"""PublishedLayout layouts, each compiled twice: without pins, and pinned to the published layout.
+"""PublishedLayout layouts, each compiled twice: without a fixed layout, and with the published one.
 
 Blank cells are left to the compiler. A published layout that is predicted not to fit is still
 evaluated, on a device with more memory.

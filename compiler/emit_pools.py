@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from parc.backends.base import PoolRouting
 from parc.backends.registry import engine
 from parc.compiler.ir import Artifact, ServingPlan
 from parc.compiler.ir.serving import POOLS
@@ -27,9 +28,9 @@ def emit_pools(
         for name, own in zip(POOLS, files, strict=True)
         for one in own
     ]
-    emit_router = getattr(engine(plan.problem.framework), "emit_router", None)
-    if emit_router is not None:
-        artifacts.append(emit_router(*plan.pools))
+    target = engine(plan.problem.framework)
+    if isinstance(target, PoolRouting):
+        artifacts.append(target.emit_router(*plan.pools))
     artifacts += _joint_rank_map(files)
     # Last, because the lock contains a digest of every other file.
     return (*artifacts, lock_artifact(plan, artifacts))

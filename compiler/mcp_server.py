@@ -28,7 +28,7 @@ INSTRUCTIONS = """\
 PARC compiles a YAML spec (model, cluster, job, goals) into a parallel layout and launch files.
 Call `check` after each edit of a spec and apply the `fix` of each diagnostic, `search` to compare
 layouts, `estimate` for memory and time, `diff` before a change is submitted, and `explain` for a
-diagnostic code, a spec field or a cost term."""
+diagnostic code, a spec field or a term of an estimate."""
 
 SpecOrText = Annotated[
     str, Field(description="Path of a spec below the root, or the YAML text of a spec.")
@@ -165,7 +165,7 @@ class Tools:
             str, Field(description="PARC-D01, layout.tp, activations_bytes or place_ranks.")
         ],
     ) -> ExplainResult:
-        """Explain a diagnostic code, a spec field, a cost term or a compiler pass."""
+        """Explain a diagnostic code, a spec field, or a term of an estimate."""
         from parc.compiler.report.text.explain import UnknownTopic, explain_topic
 
         try:

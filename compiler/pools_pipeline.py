@@ -15,6 +15,7 @@ from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.simulation.simulate import ONE_SAMPLE, Sampling
 from parc.compiler.cost.serving.simulation.simulate_pools import SimulatedPool, simulate_pools
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.evaluate.evaluate_service import TIE
 from parc.compiler.ir import Host, ServingPlan, ServingProblem
 from parc.compiler.ir.finding import Diagnostic
@@ -23,12 +24,7 @@ from parc.compiler.ir.serving import ServiceStatistics, ServingEstimate
 from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
 from parc.compiler.ir.serving_plan import PoolPair, PoolProblems
 from parc.compiler.placement.find_vacancies import cluster_with_hosts
-from parc.compiler.report.formatting import (
-    format_count,
-    format_percent,
-    format_seconds,
-    format_three_digits,
-)
+from parc.compiler.report.formatting import format_percent, format_seconds, format_three_digits
 from parc.compiler.search.search_serving_layouts import search_serving_layouts
 from parc.compiler.search.simulate_finalists import missed_limits, simulated_value
 

@@ -32,6 +32,7 @@ from parc.compiler.placement.replan_hosts import (
 from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan, locked_pools
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.reading.source import SpecSource
+from parc.compiler.topology.host_list_findings import host_list_finding
 from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 
 AnyReplanned = ReplannedTraining | ReplannedService
@@ -106,7 +107,8 @@ def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
             names += expand_host_list(text)
         except HostlistError as error:
             span = Span("--drain", 1, error.column, error.length)
-            sink.report("H01", Finding(f"host list {text[:60]!r}: {error.message}"), span=span)
+            code, finding = host_list_finding(text, error)
+            sink.report(code, finding, span=span)
     return None if sink.failed() else names
 
 

@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from tests.project_files import PACKAGE_FOLDERS, ROOT, TEXT_FOLDERS, files, python_files
@@ -111,6 +112,23 @@ def docstring_findings(path: Path, text: str) -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}:{line}: docstring of {name} opens with '{opening}'"
 
 
+def second_docstring_findings(path: Path, text: str) -> Iterator[str]:
+    """Yield a line per text that stands directly under the docstring of another field."""
+    nodes = ast.walk(ast.parse(text))
+    bodies = (node.body for node in nodes if isinstance(node, ast.ClassDef | ast.Module))
+    for above, below in (pair for body in bodies for pair in pairwise(body)):
+        if _is_text(above) and _is_text(below):
+            yield f"{path.relative_to(ROOT)}:{below.lineno}: second docstring of a field"
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
 def percent_findings(path: Path, text: str) -> Iterator[str]:
     """Yield a line per percentage of a page without a space: 5.6 %. Code is left out."""
     prose = CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
@@ -138,6 +156,7 @@ def findings() -> list[str]:
             found += percent_findings(path, path.read_text("utf-8"))
     for path in python_files(*PACKAGE_FOLDERS, "tests", "benchmarks"):
         found += docstring_findings(path, path.read_text("utf-8"))
+        found += second_docstring_findings(path, path.read_text("utf-8"))
     for path in python_files(*PACKAGE_FOLDERS, "benchmarks"):
         if path != ROOT / SPEC_VALUES:
             found += percent_format_findings(path, path.read_text("utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from benchmarks.accuracy.sources import is_locked
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.step.terms import TERMS
+from parc.compiler.spec.schema import all_fields
 from tests.project_files import ROOT
 
 DOCS = ROOT / "docs"
@@ -30,6 +32,8 @@ PAGE = (DOCS / "cost-model.md").read_text("utf-8")
 ACCURACY = (DOCS / "accuracy.md").read_text("utf-8")
 KERNELS = (DOCS / "kernel-fits.md").read_text("utf-8")
 FIGURES = sorted((DOCS / "cost-model").glob("*.svg"))
+IN_SYMBOLS = {"sequence_length", "global_batch", "precision"}
+"""Fields of ``job`` that the page names without their path."""
 LARGEST = 60_000
 """Largest size of a figure in bytes."""
 SVG = "{http://www.w3.org/2000/svg}"
@@ -62,14 +66,27 @@ def test_every_schedule_class_and_engine_has_a_row(name: str) -> None:
     assert f"\n| `{name}` |" in PAGE or f"\n| {name} |" in PAGE
 
 
+def test_the_page_names_every_field_of_the_job_that_a_formula_reads() -> None:
+    modules = [path.read_text("utf-8") for path in (ROOT / "compiler/cost").rglob("*.py")]
+    nodes = (node for module in modules for node in ast.walk(ast.parse(module)))
+    read = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("job")
+    }
+    fields = {name for name in read if f"job.{name}" in all_fields()} - IN_SYMBOLS
+    assert {"moe_overlap", "tp_overlap"} <= fields
+    assert [name for name in sorted(fields) if f"`job.{name}" not in PAGE] == []
+
+
 def test_the_tables_that_follow_from_code_and_other_pages_are_current() -> None:
-    blocks = written_blocks(ACCURACY, KERNELS)
+    blocks = written_blocks(KERNELS)
     stale = [name for name, text in blocks.items() if f"\n{text}\n\n<!-- end -->" not in PAGE]
     assert stale == [], "run: python -m benchmarks.accuracy.pages.plots"
 
 
 def test_every_marked_block_of_the_page_is_generated() -> None:
-    known = {*written_blocks(ACCURACY, KERNELS), *measured_blocks([], [])}
+    known = {*written_blocks(KERNELS), *measured_blocks([], [])}
     assert sorted(found["name"] for found in BLOCK.finditer(PAGE)) == sorted(known)
 
 

@@ -8,6 +8,7 @@ from tests.check_language import (
     docstring_findings,
     percent_findings,
     percent_format_findings,
+    second_docstring_findings,
     word_findings,
 )
 from tests.project_files import ROOT
@@ -32,6 +33,12 @@ def test_a_docstring_that_opens_with_a_relative_clause_is_found() -> None:
     good = 'def f():\n    """Return the remaining ranks."""\n'
     assert len(list(docstring_findings(PATH, bad))) == 1
     assert list(docstring_findings(PATH, good)) == []
+
+
+def test_a_second_docstring_of_a_field_is_found() -> None:
+    good = 'class A:\n    a: int\n    """First."""\n    b: int\n    """Second."""\n'
+    assert len(list(second_docstring_findings(PATH, good.replace("    b: int\n", "")))) == 1
+    assert list(second_docstring_findings(PATH, good)) == []
 
 
 @pytest.mark.parametrize("text", ["The error is 5.6%.", "| +9.6% |", "```\n1%\n```\n3%"])

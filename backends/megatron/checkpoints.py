@@ -134,8 +134,8 @@ def _note_schedule_change(old: DiffSide, new: DiffSide) -> tuple[str, ...]:
     differ = [flag for flag in SCHEDULE if old.arguments.get(flag) != new.arguments.get(flag)]
     if not differ or any(flag in new.arguments for flag in SCHEDULE_UNCHECKED):
         return ()
-    flags = ", ".join(differ)
-    return (f"Megatron stops on resume if {flags} differ, unless {OVERRIDE_SCHEDULE} is set",)
+    change = f"{', '.join(differ)} {'changes' if len(differ) == 1 else 'change'}"
+    return (f"Megatron stops on resume because {change}, unless {OVERRIDE_SCHEDULE} is set",)
 
 
 def _has_learned_positions(side: DiffSide) -> bool:

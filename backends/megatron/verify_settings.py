@@ -207,7 +207,7 @@ def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
 
 def _checked_texts(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise MalformedFileError(PLAN, 1, f"{ARGS} is not a list of texts")
+        raise MalformedFileError(PLAN, 1, f"{ARGS} is not a list of strings")
     return value
 
 

@@ -96,7 +96,7 @@ def format_host_order_bounds(proof: PlacementProof) -> tuple[str, str]:
     """Return (exposed time, uplink traffic) of the host order, each with its lower bound."""
     exposed, least = format_duration(proof.exposed_seconds), format_duration(proof.bound_seconds)
     return (
-        f"exposed on shared links: {exposed} per step (lower bound {least})",
+        f"exposed on links between hosts: {exposed} per step (lower bound {least})",
         f"busiest uplink: {format_bytes(proof.uplink_bytes)} per step",
     )
 

@@ -42,7 +42,7 @@ TABLES = {
     "Stages, per rank": "stage | layers | weights GiB | KV cache GiB | blocks",
     "Racks": "rack | hosts | names | node ranks | stages",
     GROUPS: GROUP_COLUMNS,
-    "Order of hosts": "order | busiest uplink per step | exposed per step |",
+    "Order of hosts": "order | busiest uplink per step | exposed per step | choice",
 }
 """Title of a table -> its columns. The columns of the last table depend on the framework."""
 
@@ -212,17 +212,26 @@ def _rank_formula(mesh: Sequence[Mapping[str, Any]], names: Mapping[str, str] | 
     return text
 
 
+_COMPARISON = (
+    "The busiest uplink counts all bytes. Equally fast orders are compared without the bytes of "
+    "pipelines, or of the",
+    "parallelism that `layout.placement` names.",
+)
+
+
 def _proof_lines(placement: Mapping[str, Any]) -> Iterator[PageLine]:
     """Yield the lines below the table of host orders.
 
     They state how close the chosen order is to the best possible one.
     """
     default, proof = "Slurm's default is name order.", placement["proof"]
+    for sentence in _COMPARISON:
+        yield _sentence_line(sentence)
     if not placement["alternatives"]:
         yield _sentence_line(default)
         return
     # plan.json rounds the numbers from which the distance to the bound follows.
-    chosen = f"{default} The chosen order is "
+    chosen = f"{default} Chosen order: "
     proved = "optimal (proved)."
     quality = proved if proof["quality"] == "optimal" else "heuristic, or has a bound."
     yield PageLine(
@@ -240,9 +249,9 @@ def _proof_lines(placement: Mapping[str, Any]) -> Iterator[PageLine]:
         duration_texts(proof["bound_seconds"]),
     )
     yield _sentence_line(
-        f"- exposed on shared links: {exposed[0]} per step (lower bound {bound[0]})",
+        f"- exposed on links between hosts: {exposed[0]} per step (lower bound {bound[0]})",
         [
-            f"- exposed on shared links: {one} per step (lower bound {other})"
+            f"- exposed on links between hosts: {one} per step (lower bound {other})"
             for one in exposed
             for other in bound
         ],

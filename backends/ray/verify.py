@@ -175,14 +175,16 @@ def _line_of_key(text: str, key: str) -> int:
 def _string_list(found: Mapping[str, Any], key: str) -> list[str]:
     value = found.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise MalformedFileError(PROGRAM, 1, f"the value of {key!r} is not a list of texts")
+        raise MalformedFileError(PROGRAM, 1, f"the value of {key!r} is not a list of strings")
     return value
 
 
 def _environment_variables(found: Mapping[str, Any]) -> dict[str, str]:
     value = found.get("environment")
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise MalformedFileError(PROGRAM, 1, "the value of 'environment' is not a mapping of texts")
+        raise MalformedFileError(
+            PROGRAM, 1, "the value of 'environment' is not a mapping of strings"
+        )
     return value
 
 

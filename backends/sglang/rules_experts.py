@@ -77,7 +77,7 @@ def _explain_all2all(problem: ServingProblem, layout: ServingLayout) -> Finding:
 
 
 EXPERT_RULES: tuple[ServingRule, ...] = (
-    no_experts_rule("expert parallelism needs a model with experts", TARGETS),
+    no_experts_rule(TARGETS),
     ServingRule(
         "V11",
         ("layout.dp", "model"),

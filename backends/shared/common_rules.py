@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import NamedTuple
 
 from parc.backends.shared.valid_degrees import valid_tp
@@ -10,11 +11,15 @@ from parc.backends.shared.valid_values import (
     divisors,
     filter_valid,
     format_setting,
-    format_values,
     nearest_multiples,
     nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import (
+    describe_indivisible,
+    describe_missing_experts,
+    format_values,
+)
 from parc.compiler.ir import Experts, Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
@@ -76,7 +81,7 @@ def _explain_head_count(problem: Problem, layout: Layout) -> Finding:
     heads, tp = problem.model.attention.heads, layout.tp
     good = valid_tp(problem)
     return Finding(
-        message=f"{heads} attention heads are not divisible by tp={tp}",
+        message=describe_indivisible(heads, "attention heads", f"tp={layout.tp}"),
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_setting("layout.tp", nearest_value(good, tp)),
@@ -110,41 +115,63 @@ def gpu_count_rule(tensor_degrees: Callable[[Problem], list[int]]) -> Rule:
 
 def _explain_gpu_count(problem: Problem, layout: Layout, tensor_degrees: list[int]) -> Finding:
     gpus, block = problem.cluster.gpus, layout.tp * layout.cp * layout.pp
-    degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp}"
-    if gpus % block:
-        label = f"{gpus} % {block} = {gpus % block}, must be 0"
-        message = f"{gpus} GPUs are not divisible by {degrees} = {block}"
-    else:
-        label = f"{block} x dp {layout.dp} = {layout.world}, must be {gpus}"
-        message = f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}"
-    good, edit = _suggest_gpu_count(gpus, layout, tensor_degrees)
+    causes = (Cause("cluster", f"the cluster has {gpus} usable GPUs"),)
+    sizes = _conflicting_sizes(problem, layout)
+    degrees = " x ".join(f"{name} {size}" for name, size in sizes.items())
     if gpus % block == 0:
-        edit = format_setting("layout.dp", gpus // block)
+        return Finding(
+            f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}",
+            label=f"{block} x dp {layout.dp} = {layout.world}, must be {gpus}",
+            help=f"valid dp with {degrees}: {gpus // block}",
+            fix=format_setting("layout.dp", gpus // block),
+            causes=causes,
+        )
+    block = prod(sizes.values())
+    good, edit = _suggest_size(problem, sizes, tensor_degrees)
+    product = f" = {block}" if len(sizes) > 1 else ""
     return Finding(
-        message=message,
-        label=label,
+        f"{gpus} GPUs are not divisible by {degrees}{product}",
+        label=f"{gpus} % {block} = {gpus % block}, must be 0",
         help=good,
         fix=edit,
-        causes=(Cause("cluster", f"the cluster has {gpus} usable GPUs"),),
+        causes=causes,
     )
 
 
-def _suggest_gpu_count(gpus: int, layout: Layout, tensor_degrees: list[int]) -> tuple[str, str]:
+def _conflicting_sizes(problem: Problem, layout: Layout) -> dict[str, int]:
+    """Return the sizes of tp, cp and pp whose product does not divide the number of GPUs.
+
+    These are the sizes that the spec fixes, if they suffice: the user cannot know the others, which
+    the search chose. Otherwise all three sizes are returned.
+    """
+    names = ("tp", "cp", "pp")
+    fixed = {name: getattr(layout, name) for name in names if getattr(problem.pins, name)}
+    if fixed and problem.cluster.gpus % prod(fixed.values()):
+        return fixed
+    return {name: getattr(layout, name) for name in names}
+
+
+def _suggest_size(
+    problem: Problem, sizes: dict[str, int], tensor_degrees: list[int]
+) -> tuple[str, str]:
     """Return (help text with the valid values of tp or pp, edit that sets the nearest of them).
 
     The help text lists values of tp if tp x cp does not divide the number of GPUs, because then no
-    pp is valid. Otherwise it lists values of pp, because pp is easier to change than tp.
+    pp is valid. Otherwise it lists values of pp, because pp is easier to change than tp. Only the
+    parallel sizes in ``sizes`` count.
     """
-    tp, cp = layout.tp, layout.cp
-    if gpus % (tp * cp):
+    gpus, others = problem.cluster.gpus, {"tp": sizes.get("tp", 1), "cp": sizes.get("cp", 1)}
+    if gpus % prod(others.values()):
+        name, cp = "tp", others.pop("cp")
+        others = {"cp": cp}
         good = filter_valid(tensor_degrees, lambda value: gpus % (value * cp) == 0)
-        return f"valid tp with cp {cp}: {format_values(good)}", format_setting(
-            "layout.tp", nearest_value(good, tp)
-        )
-    good = divisors(gpus // (tp * cp))
-    return f"valid pp with tp {tp} and cp {cp}: {format_values(good)}", format_setting(
-        "layout.pp", nearest_value(good, layout.pp)
-    )
+    else:
+        name = "pp"
+        most = problem.model.layers
+        good = [one for one in divisors(gpus // prod(others.values())) if one <= most]
+    given = " and ".join(f"{key} {size}" for key, size in others.items() if key in sizes)
+    text = f"valid {name}{' with ' if given else ''}{given}: {format_values(good)}"
+    return text, format_setting(f"layout.{name}", nearest_value(good, sizes.get(name, 1)))
 
 
 def _violates_batch_split(problem: Problem, layout: Layout) -> bool:
@@ -158,7 +185,7 @@ def _explain_batch_split(problem: Problem, layout: Layout) -> Finding:
     below, above = nearest_multiples(batch, step)
     good = filter_valid(divisors(batch), lambda value: batch % (value * dp) == 0)
     free = not good and problem.pins.dp is None
-    idle = f"; or pin a smaller dp that divides {batch}, which leaves GPUs idle" if free else ""
+    idle = f"; or set a dp that divides {batch}, which leaves GPUs idle" if free else ""
     return Finding(
         message=f"global batch {batch} is not divisible by micro-batch {micro} x dp {dp}",
         label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
@@ -256,7 +283,7 @@ def _violates_ep_without_experts(problem: Problem, layout: Layout) -> bool:
 
 def _explain_ep_without_experts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"ep={layout.ep} distributes experts, but the model has none",
+        message=describe_missing_experts(layout.ep),
         label=f"ep {layout.ep} with 0 experts, must be 1",
         help="valid ep: 1",
         fix="layout.ep: 1",
@@ -312,7 +339,7 @@ def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
         return Finding(
             message=f"{framework} does not support learning-rate decay {problem.job.lr_decay}",
             label=f"lr_decay must be one of {', '.join(valid_decays)}",
-            help=f"valid lr_decay: {', '.join(valid_decays)}; megatron supports all decays",
+            help=f"valid lr_decay: {', '.join(valid_decays)}",
             fix=f"job.lr_decay: {valid_decays[0]}",
             targets=(framework,),
         )
@@ -347,7 +374,7 @@ def _only_value_rule(framework: str, name: str) -> Rule:
         return Finding(
             message=f"{framework} {does.format(getattr(problem.job, name))}",
             label=f"{framework} would ignore job.{name}",
-            help=f"valid {name}: {shown}; megatron supports other values too",
+            help=f"valid {name}: {shown}",
             fix=f"job.{name}: {shown}",
             targets=(framework,),
         )

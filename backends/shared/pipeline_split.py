@@ -85,7 +85,7 @@ def explain_no_pipeline(framework: str, pp: int, vpp: int) -> tuple[str, str, Fi
     finding = Finding(
         message=f"{framework} has no pipeline stages",
         label=f"pp {pp}, vpp {vpp}, both must be 1",
-        help="frameworks with pipelines: megatron, deepspeed, torchtitan",
+        help="valid: pp 1, vpp 1",
         fix=f"{at}: 1",
         targets=(framework,),
     )

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-MOST_SHOWN = 12
-
 
 def filter_valid(values: Iterable[int], is_valid: Callable[[int], bool]) -> list[int]:
     """Return the elements of ``values`` for which ``is_valid`` returns True, in the same order."""
     return [value for value in values if is_valid(value)]
-
-
-def format_values(values: Iterable[int]) -> str:
-    """Return the numbers as text, such as ``1, 2, 4, 8``.
-
-    A long list is shortened to its first numbers and its last one. An empty list becomes ``none``.
-    """
-    all_values = list(values)
-    if not all_values:
-        return "none"
-    if len(all_values) > MOST_SHOWN:
-        return ", ".join(map(str, all_values[: MOST_SHOWN - 1])) + f", ..., {all_values[-1]}"
-    return ", ".join(map(str, all_values))
 
 
 def nearest_value(values: Iterable[int], to: int) -> int | None:

@@ -187,7 +187,7 @@ RULES: tuple[ServingRule, ...] = (
         ("pp",),
     ),
     ServingRule("P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_stage_layers),
-    no_experts_rule("expert parallelism needs a model with experts", TARGETS),
+    no_experts_rule(TARGETS),
     ServingRule(
         "V11",
         ("layout.dp", "model"),

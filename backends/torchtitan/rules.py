@@ -25,7 +25,6 @@ from parc.backends.shared.valid_values import (
     divisors,
     filter_valid,
     format_setting,
-    format_values,
     nearest_multiples,
     nearest_value,
 )
@@ -38,6 +37,7 @@ from parc.backends.torchtitan.flavors import (
 )
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 

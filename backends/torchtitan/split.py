@@ -8,8 +8,9 @@ torchtitan cannot change the plan.
 from __future__ import annotations
 
 from parc.backends.shared.pipeline_split import even_layer_counts, looped_split, v_schedule_split
-from parc.backends.shared.valid_values import divisors, format_setting, format_values, nearest_value
+from parc.backends.shared.valid_values import divisors, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import PipelineSplit, Problem
 
 V_SCHEDULES = ("zb-v", "dualpipe-v")

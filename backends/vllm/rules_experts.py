@@ -128,8 +128,8 @@ def _explain_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> F
 
 EXPERT_RULES: tuple[ServingRule, ...] = (
     no_experts_rule(
-        "Number of experts in the model must be greater than 0 when expert parallelism is enabled",
         TARGETS,
+        "Number of experts in the model must be greater than 0 when expert parallelism is enabled",
     ),
     ServingRule(
         "V11",

@@ -12,6 +12,12 @@ from functools import cache
 
 from parc.backends.vllm.defaults import engine_constants, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import (
+    describe_cut_blocks,
+    describe_indivisible,
+    describe_uncopied_heads,
+    format_values,
+)
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
@@ -93,11 +99,12 @@ def _split_tensors(
     """
     model = problem.model
     for size in dict.fromkeys(model.ffn_sizes):
-        yield "model.ffn", "MLP", size, layout.tp
+        yield "model.ffn", "the MLP", size, layout.tp
     if model.experts is not None:
-        yield "model.experts.size", "expert", model.experts.size, layout.ranks_per_expert
+        yield "model.experts.size", "an expert", model.experts.size, layout.ranks_per_expert
         if model.experts.shared_size:
-            yield "model.experts.shared_size", "shared expert", model.experts.shared_size, layout.tp
+            size = model.experts.shared_size
+            yield "model.experts.shared_size", "the shared expert", size, layout.tp
 
 
 def _quantized_tensors(
@@ -112,8 +119,8 @@ def _quantized_tensors(
     linear = problem.model.linear
     if linear is not None:
         path = "model.linear_attention"
-        yield f"{path}.key_dim", "linear attention's keys", linear.key_width, layout.tp
-        yield f"{path}.value_dim", "linear attention's values", linear.inner_width, layout.tp
+        yield f"{path}.key_dim", "the keys of linear attention", linear.key_width, layout.tp
+        yield f"{path}.value_dim", "the values of linear attention", linear.inner_width, layout.tp
 
 
 def _splits_widths_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -153,7 +160,7 @@ def _valid_tp(
     valid = [tp for tp in divisors_up_to(problem.model.attention.heads) if is_valid_tp(tp)]
     largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
     fix = f"layout.tp: {largest}" if largest != layout.tp else ""
-    return ", ".join(map(str, valid)) or "none", fix
+    return format_values(valid), fix
 
 
 def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
@@ -164,12 +171,17 @@ def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
         lambda *pair: _splits_heads_unevenly(*pair) or _splits_kv_heads_unevenly(*pair),
     )
     return Finding(
-        f"Total number of attention heads ({heads}) must be divisible by tensor parallel size "
-        f"({tp})",
+        describe_indivisible(heads, "attention heads", f"tp={tp}"),
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
         help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
         fix=fix,
-        causes=(Cause("model.heads", f"the model has {heads} attention heads"),),
+        causes=(
+            Cause("model.heads", f"the model has {heads} attention heads"),
+            _quote(
+                f"Total number of attention heads ({heads}) must be divisible by tensor parallel "
+                f"size ({tp})"
+            ),
+        ),
         targets=TARGETS,
     )
 
@@ -178,7 +190,7 @@ def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding
     heads, tp = _unevenly_split_kv_heads(problem, layout), layout.tp
     valid, fix = _valid_tp(problem, layout, _splits_kv_heads_unevenly)
     return Finding(
-        f"{heads} key-value heads can neither be split nor copied evenly over tp = {tp}",
+        describe_uncopied_heads(heads, tp),
         label=f"{heads} % {tp} = {heads % tp} and {tp} % {heads} = {tp % heads}, one must be 0",
         help=f"valid tp: {valid}",
         fix=fix,
@@ -192,13 +204,14 @@ def _explain_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> 
     found = (one for one in _recurrent_head_counts(problem.model) if one[2] % tp)
     path, what, count = next(found)
     valid, fix = _valid_tp(problem, layout, _splits_recurrent_heads_unevenly)
-    message = _VLLM_MESSAGES.get(path.rpartition(".")[2], "tensor-parallel ranks need whole heads")
+    reported = _VLLM_MESSAGES.get(path.rpartition(".")[2])
+    quoted = (_quote(reported),) if reported else ()
     return Finding(
-        f"{message}: {count} {what}, tp = {tp}",
+        describe_indivisible(count, what, f"tp={tp}"),
         label=f"{count} % {tp} = {count % tp}, must be 0",
         help=f"valid tp: {valid}; increase pp or replicas by the remaining factor",
         fix=fix,
-        causes=(Cause(path, f"the model has {count} {what}"),),
+        causes=(Cause(path, f"the model has {count} {what}"), *quoted),
         targets=TARGETS,
     )
 
@@ -223,11 +236,13 @@ def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Fi
     path, tensor, width, ranks = found
     valid, fix = _valid_tp(problem, layout, _splits_widths_unevenly)
     return Finding(
-        f"the width of the {tensor} ({width}) is not divisible by the {ranks} ranks that split it",
+        describe_indivisible(
+            width, tensor, f"tp={ranks}" if ranks == layout.tp else f"its {ranks} ranks"
+        ),
         label=f"{width} % {ranks} = {width % ranks}, must be 0",
         help=f"valid tp: {valid}" + _suggest_expert_parallelism(tensor),
         fix=fix,
-        causes=(Cause(path, f"the width of the {tensor} is {width}"),),
+        causes=(Cause(path, f"the width of {tensor} is {width}"),),
         targets=TARGETS,
     )
 
@@ -246,24 +261,30 @@ def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) ->
         f"block_k = {block}"
         if problem.service.setup.weights == "fp8"
         else "The input size is not aligned with the quantized weight shape. This can be caused "
-        f"by too large tensor parallel size: {share} weights, groups of {block}"
+        "by too large tensor parallel size"
     )
     return Finding(
-        f"{message} ({tensor})",
+        describe_cut_blocks(block, share, tensor, ranks),
         label=f"{width} / {ranks} = {share}, {share} % {block} = {share % block}, must be 0",
         help=f"valid tp: {valid}" + _suggest_expert_parallelism(tensor),
         fix=fix,
         causes=(
             Cause("job.precision", f"{block} weights of a block share a scale"),
-            Cause(path, f"the width of the {tensor} is {width}"),
+            Cause(path, f"the width of {tensor} is {width}"),
+            _quote(message),
         ),
         targets=TARGETS,
     )
 
 
+def _quote(message: str) -> Cause:
+    """Return a note with the message of vLLM, which users may have seen or search for."""
+    return Cause("vLLM", f"vLLM reports: {message}")
+
+
 def _suggest_expert_parallelism(tensor: str) -> str:
     """Return a hint that expert parallelism avoids splitting experts; "" for other tensors."""
-    return "; with layout.ep: on, experts stay whole" if tensor == "expert" else ""
+    return "; with layout.ep: on, experts stay whole" if tensor == "an expert" else ""
 
 
 _TP = ("layout.tp", "model")

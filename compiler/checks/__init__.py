@@ -1,1 +1,1 @@
-"""Warnings and hints about a finished plan: memory, placement, idle GPUs and expert dispatch."""
+"""Warnings and advice about a finished plan: memory, placement, idle GPUs and expert dispatch."""

@@ -92,7 +92,7 @@ def _layouts_on_mesh(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
 def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report that DeepEP or HybridEP would make the step at least 5 % shorter (M16)."""
     problem, layout = plan.problem, plan.layout
-    # The user decided on an explicit dispatcher, so no hint is given.
+    # The user decided on an explicit dispatcher, so no advice is given.
     if problem.job.moe_dispatcher != "auto" or layout.ep == 1:
         return
     now = plan.estimate.time.total_seconds
@@ -113,7 +113,7 @@ def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> No
         message=f"{name} would dispatch tokens to experts faster than all-to-all",
         label=f"{seconds:.3g} s per step instead of {now:.3g} s with this layout, "
         f"{100 * (1 - seconds / now):.0f} % less",
-        help=f"{name} must be installed on every host; to turn off this hint, "
+        help=f"{name} must be installed on every host; to turn off this advice, "
         "set moe_dispatcher to alltoall",
         fix=f"job.moe_dispatcher: {name}",
     )
@@ -144,7 +144,8 @@ def advise_lower_precision(cost_model: CostModel, plan: Plan, sink: Sink) -> Non
     finding = Finding(
         message=f"{best} would make a step {100 * (1 - seconds / now):.0f} % shorter than bf16",
         label=f"{seconds:.3g} s per step instead of {now:.3g} s with this layout",
-        help="8-bit operands may affect convergence; to turn off this hint, set precision to bf16",
+        help="8-bit operands may affect convergence; to turn off this advice, set job.precision "
+        "to bf16",
         fix=f"job.precision: {best}",
     )
     sink.report("G12", finding, at="job")

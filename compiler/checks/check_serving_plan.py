@@ -1,4 +1,4 @@
-"""Warnings and hints about a finished serving plan: tensor groups, idle GPUs, and latency."""
+"""Warnings and advice about a finished serving plan: tensor groups, idle GPUs, and latency."""
 
 from __future__ import annotations
 

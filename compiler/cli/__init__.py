@@ -25,7 +25,7 @@ COMMANDS: dict[str, str] = {
     "calibrate": "Fit the cost model to RUNS: measured steps, or results of a serving benchmark.",
     "replan": "Move the ranks of drained hosts to spare or idle hosts; other ranks stay.",
     "import": "Print a spec fragment made from files of other tools.",
-    "explain": "Explain a diagnostic code, a spec field, a cost term or a pass.",
+    "explain": "Explain a diagnostic code, a spec field, or a term of an estimate.",
     "diff": "Compare two specs or two output directories.",
     "verify": "Verify an output directory again, and list edited or missing files.",
     "catalog": "List the entries of the catalog, or show one entry with its sources.",

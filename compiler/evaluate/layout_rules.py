@@ -5,6 +5,7 @@ from __future__ import annotations
 from parc.backends.base import Framework
 from parc.backends.shared.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem, Schedule
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
@@ -28,7 +29,7 @@ def _explain_tp_across_domains(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"tensor-parallel groups of {layout.tp} cross NVLink domains of {domain} GPUs",
         label=f"{large} % {small} = {large % small}, must be 0",
-        help=f"valid tp within one domain: {', '.join(map(str, valid))}",
+        help=f"valid tp within one domain: {format_values(valid)}",
         fix=f"layout.tp: {max(n for n in valid if n <= layout.tp)}",
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )
@@ -89,7 +90,7 @@ def _explain_shard_size(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"dp={dp} is not divisible by dp_shard={shard}",
         label=f"{dp} % {shard} = {dp % shard}, must be 0",
-        help=f"valid dp_shard: {', '.join(map(str, valid[:24]))}",
+        help=f"valid dp_shard: {format_values(valid)}",
         fix=f"layout.dp_shard: {near}",
         causes=(Cause("layout.dp", f"dp {dp}"),),
     )

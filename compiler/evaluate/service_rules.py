@@ -11,13 +11,12 @@ from parc.backends.base import Engine
 from parc.backends.shared.strategies import launcher_rules, serving_strategy_rules
 from parc.compiler.cost.serving.stages import service_cache_blocks, stage_caches
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_count, format_values
 from parc.compiler.ir import ServingLayout, ServingProblem
 from parc.compiler.ir.serving_plan import EngineLimits, ServingRule, StageCache
 from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts, service_hosts
 
 GIB = 2**30
-SHOWN_COUNTS = 6
-"""Number of valid values that a message lists; the largest values are listed."""
 
 
 def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule, ...]:
@@ -48,7 +47,7 @@ def _explain_unsplit_draft(problem: ServingProblem, layout: ServingLayout) -> Fi
     return Finding(
         f"the {heads} attention heads of the draft are not divisible by tp {tp}",
         label=f"{heads} % {tp} = {heads % tp}, must be 0; the draft is split over the same ranks",
-        help=f"valid tp: {', '.join(map(str, valid))}",
+        help=f"valid tp: {format_values(valid)}",
         fix=f"layout.tp: {gcd(heads, tp)}",
         causes=(Cause("job.speculative.model", f"the draft is {draft.model.name}"),),
     )
@@ -80,12 +79,14 @@ def _explain_split_groups(problem: ServingProblem, layout: ServingLayout) -> Fin
     if gpus > cluster.gpus:
         return Finding(
             f"the world size ({gpus}) is larger than the number of GPUs ({cluster.gpus})",
-            label=f"{product} = {gpus}, but {cluster.nodes} hosts x {host} GPUs = {cluster.gpus}",
+            label=f"{product} = {gpus}, but {format_count(cluster.nodes, 'host')} x {host} GPUs = "
+            f"{cluster.gpus}",
             help="reduce tp, pp or dp, or add hosts",
             causes=(Cause("cluster", f"the cluster has {cluster.gpus} GPUs"),),
         )
     return Finding(
-        f"an engine of {gpus} GPUs cannot be spread evenly over hosts of {host} GPUs: hosts would "
+        f"an engine of {format_count(gpus, 'GPU')} cannot be spread evenly over hosts of "
+        f"{format_count(host, 'GPU')}: hosts would "
         "split tensor groups or data-parallel ranks unevenly",
         label=f"{product} = {gpus} ranks on {-(-gpus // host)} hosts; whole groups per host need "
         + (
@@ -112,10 +113,13 @@ def _explain_too_many_replicas(problem: ServingProblem, layout: ServingLayout) -
     below = [count for count in counts if count <= layout.replicas]
     need = service_hosts(layout, cluster.node.gpus)
     return Finding(
-        f"{layout.replicas} engines of {layout.engine_gpus} GPUs cannot be spread evenly over "
-        f"{cluster.nodes} hosts of {cluster.node.gpus} GPUs",
-        label=f"{layout.replicas} engines need {need} hosts, with the same number on each host",
-        help=f"valid replicas: {', '.join(map(str, counts[-SHOWN_COUNTS:])) or 'none'}",
+        f"{format_count(layout.replicas, 'engine')} of {format_count(layout.engine_gpus, 'GPU')} "
+        f"cannot be spread evenly over {format_count(cluster.nodes, 'host')} of "
+        f"{format_count(cluster.node.gpus, 'GPU')}",
+        label="the engines need "
+        + (f"{format_count(need, 'host')}, " if need else "")
+        + "with the same number on each host",
+        help=f"valid replicas: {format_values(counts)}",
         fix=f"layout.replicas: {below[-1]}" if below else "",
         causes=(Cause("cluster", f"the cluster has {cluster.gpus} GPUs"),),
     )

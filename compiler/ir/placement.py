@@ -107,7 +107,7 @@ def _ranks_along(axes: Iterable[Axis]) -> list[int]:
 
 @frozen
 class PlacementAlternative:
-    """Traffic over shared links for one order of the hosts."""
+    """Traffic over links between hosts for one order of the hosts."""
 
     name: str
     """Name of the host order: ``stages across racks``, ``replicas across racks``, ``name order``,
@@ -116,8 +116,8 @@ class PlacementAlternative:
     uplink_bytes: float
     """Bytes per step over the busiest uplink of a switch, one direction."""
     exposed_seconds: float
-    """Seconds per step that ranks wait for shared links. It is a sum over all phases of a step:
-    fraction that computation does not hide x bytes over the busiest link / bandwidth of that
+    """Seconds per step that ranks wait for links between hosts. It is a sum over all phases of a
+    step: fraction that computation does not hide x bytes over the busiest link / bandwidth of that
     link."""
     chosen: bool
 
@@ -136,7 +136,7 @@ class PlacementProof:
     is at most HEURISTIC_GAP. ``heuristic``: the distance is larger, so the bound gives no
     information."""
     exposed_seconds: float
-    """Seconds per step that ranks wait for shared links."""
+    """Seconds per step that ranks wait for links between hosts."""
     bound_seconds: float
     """Lower bound on ``exposed_seconds`` for all host orders."""
     tie_seconds: float

@@ -25,8 +25,9 @@ class Candidate:
     peak_bytes: float
     mfu: float
     placed_seconds: float = 0.0
-    """Seconds per step that communication over shared links adds under the best host order found,
-    for this layout or for a better one with the same parallel sizes; 0 if neither was placed."""
+    """Seconds per step that communication over links between hosts adds under the best host order
+    found, for this layout or for a better one with the same parallel sizes; 0 if neither was
+    placed."""
 
 
 @frozen

@@ -256,11 +256,11 @@ class KubernetesJob:
     run_as_group: int | None
     """Group ID of the processes and of the mounted claims; None for the group of the image."""
     claims: tuple[tuple[str, str], ...]
+    """(name of a PersistentVolumeClaim, mount path) pairs."""
     host_paths: tuple[tuple[str, str], ...]
     """(folder of the node, path in the container)."""
     annotations: tuple[tuple[str, str], ...]
     """Annotations of the pods that the user sets."""
-    """(name of a PersistentVolumeClaim, mount path) pairs."""
     host_network: bool
     shared_memory: str
     secret: str

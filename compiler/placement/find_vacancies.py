@@ -8,7 +8,7 @@ from dataclasses import replace
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import AnyPlan, Cluster, Host, LockedPlan, Rack
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.resolve.resolve_hosts import similar_hosts
+from parc.compiler.resolve.resolve_hosts import MOST_LISTED, similar_hosts
 from parc.compiler.topology.hostlist import compress_hosts, natural_key
 
 DRAIN = Span("--drain", 1, 1)
@@ -102,7 +102,9 @@ def check_drained_names(
         finding = Finding(
             f"host {name} is not in the cluster of {len(known)} hosts",
             label="unknown host",
-            help=f"did you mean {' or '.join(near)}?" if near else "",
+            help=f"did you mean {' or '.join(near)}?"
+            if near
+            else f"hosts of the cluster: {compress_hosts(known)[:MOST_LISTED]}",
         )
         sink.report("H03", finding, span=DRAIN)
     return not unknown

@@ -82,12 +82,6 @@ def _indented_json(tree: Any, margin: str) -> str:
     return f"{start}{inner}{f',{inner}'.join(items)}{margin}{end}"
 
 
-def format_count(count: int, word: str) -> str:
-    """Return ``count`` and ``word`` as text, in singular or plural: ``1 host``, ``1,024 hosts``."""
-    # All words that PARC counts form their plural with s.
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
-
-
 def format_range(first: int, last: int) -> str:
     """Return a range of numbers as text: ``3-7``, or ``3`` if both ends are equal."""
     return str(first) if first == last else f"{first}-{last}"

@@ -190,6 +190,7 @@ def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink:
             finding = Finding(
                 message=f"racks {owner.name} and {rack.name} both have an NVLink domain {domain}",
                 label="the hosts of both racks would count as one domain",
+                help="rename one domain, or set nvlink_domain in both racks if it is one domain",
                 causes=(Cause(f"{owner.path}.name", "the other rack"),),
             )
             sink.report("H08", finding, at=f"{rack.path}.name")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from parc.backends.base import Engine
+from parc.backends.base import Engine, OptionalFeatures
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingSetup, Traffic
@@ -23,9 +23,9 @@ LARGEST_HIT = 0.95
 
 def check_features(job: ServiceSpec, engine: Engine, model: Model, sink: Sink) -> None:
     """Report each feature of the job that the engine does not declare for the model (V40)."""
-    # A plugin that declares no features supports none.
-    declared = getattr(engine, "service_features", None)
-    supported = declared(model) if declared is not None else frozenset()
+    supported = (
+        engine.service_features(model) if isinstance(engine, OptionalFeatures) else frozenset[str]()
+    )
     for path, feature in _used_features(job):
         if feature in supported:
             continue

@@ -14,10 +14,11 @@ from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
 from parc.compiler.spec.reading.tree_builder import join_path
+from parc.compiler.topology.host_list_findings import host_list_finding
 from parc.compiler.topology.hostlist import (
     MOST_HOSTS,
     HostlistError,
-    TooManyHosts,
+    compress_hosts,
     expand_host_list,
     natural_key,
 )
@@ -25,6 +26,8 @@ from parc.compiler.topology.hostlist import (
 MOST_COMPARED = 2000
 """Largest number of host names with which a misspelled name is compared, because comparing is
 slow."""
+MOST_LISTED = 200
+"""Largest number of characters of a host list in a message."""
 SHOWN = 3
 """Number of names that a message lists before ``and N more``."""
 
@@ -46,8 +49,7 @@ def expand_host_lists(
         try:
             found.append((path, expand_host_list(text)))
         except HostlistError as error:
-            code = "H09" if isinstance(error, TooManyHosts) else "H01"
-            finding = Finding(f"host list {text[:60]!r}: {error.message}", error.message)
+            code, finding = host_list_finding(text, error)
             sink.report(code, finding, at=path, span=_span_of_error(sink, path, text, error))
     return found
 
@@ -96,6 +98,9 @@ def _report_repeated_hosts(repeated: list[str], paths: dict[str, str], sink: Sin
     finding = Finding(
         message=f"{format_hosts(repeated)} {is_or_are(repeated)} listed twice",
         label="listed again here" if causes else "listed twice in this list",
+        help=f"list every host once: remove {format_hosts(repeated)} from one of the lists"
+        if causes
+        else f"list {format_hosts(repeated)} once",
         causes=causes,
     )
     sink.report("H02", finding, at=at)
@@ -188,7 +193,9 @@ def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
     if both:
         cause = Cause(hosts.unavailable[both[0]], "listed as unavailable here")
         message = f"{format_hosts(both)} {is_or_are(both)} both spare and unavailable"
-        sink.report("H02", Finding(message, causes=(cause,)), at=hosts.spare[both[0]])
+        edit = f"remove {format_hosts(both)} from spare or from unavailable"
+        finding = Finding(message, label="listed as spare here", help=edit, causes=(cause,))
+        sink.report("H02", finding, at=hosts.spare[both[0]])
     return hosts
 
 
@@ -276,6 +283,7 @@ def _nvlink_domains_of_hosts(
         finding = Finding(
             "the rack sets both nvlink_domain and nvlink_domains",
             "a rack must set at most one of these keys",
+            help="keep nvlink_domains if the rack has several domains, else nvlink_domain",
         )
         sink.report("H08", finding, at=f"{path}.nvlink_domains", key=True)
     known = set(hosts)
@@ -288,7 +296,9 @@ def _nvlink_domains_of_hosts(
         if foreign:
             verb = is_or_are(foreign)
             message = f"{format_hosts(foreign)} {verb} not among the hosts of rack {rack.name}"
-            sink.report("H03", Finding(message, "the rack has no such host"), at=at)
+            own = f"hosts of rack {rack.name}: {compress_hosts(hosts)[:MOST_LISTED]}"
+            finding = Finding(message, "the rack has no such host", help=own)
+            sink.report("H03", finding, at=at)
         found |= dict.fromkeys(members, domain)
     return found
 
@@ -318,7 +328,12 @@ def _check_rack_names(rack: RackSpec, names: dict[str, str], sink: Sink, path: s
         _check_name("switch", switch, sink, f"{path}.above[{index}]")
     if rack.name in names:
         cause = Cause(names[rack.name], "the first rack with this name")
-        finding = Finding(f"two racks have the name {rack.name[:64]!r}", causes=(cause,))
+        finding = Finding(
+            f"two racks have the name {rack.name[:64]!r}",
+            label="the second rack with this name",
+            help="rename one rack, or list the hosts of both under one rack",
+            causes=(cause,),
+        )
         sink.report("H08", finding, at=f"{path}.name")
     names.setdefault(rack.name, f"{path}.name")
 
@@ -343,7 +358,9 @@ def _excluded_hosts(
             message=f"{format_hosts(names)} {is_or_are(names)} not among the "
             f"{len(hosts.paths)} hosts of the cluster",
             label="the cluster has no such host",
-            help=f"did you mean {' or '.join(near)}?" if near else "",
+            help=f"did you mean {' or '.join(near)}?"
+            if near
+            else f"hosts of the cluster: {compress_hosts(hosts.paths)[:MOST_LISTED]}",
             fix=f"{path}: {near[0]}" if near and len(names) == 1 else "",
         )
         sink.report("H03", finding, at=path)

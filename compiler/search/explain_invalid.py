@@ -21,6 +21,7 @@ from parc.compiler.ir.rule import Rule
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import ChooseExchange, fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
+from parc.compiler.search.other_frameworks import name_other_frameworks
 
 MAX_EXAMINED = 4_096
 """Largest number of layouts that are checked per edit, to bound the time of an explanation."""
@@ -256,15 +257,16 @@ def explain_invalid(
         # The split of this layout comes from truncated_split, because the framework has none. So
         # the framework explains why, and the rules that truncated_split violates are not reported.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
+        finding = name_other_frameworks(finding, (code, path), problem, closest)
         fixed = suggest_pin_fix(problem, framework, finding, (code, path))
         own = path.removeprefix("layout.") in pinned
         violations.append(_Violation(code, (path,), path, *fixed, own))
         shown = [rule for rule in shown if rule.code not in CONSERVATION and rule.code != code]
     for rule in shown:
         path = sink.positions.first_path_in_spec(rule.fields)
-        fixed = suggest_pin_fix(
-            problem, framework, rule.explain(problem, closest), (rule.code, path)
-        )
+        at = (rule.code, path)
+        finding = name_other_frameworks(rule.explain(problem, closest), at, problem, closest)
+        fixed = suggest_pin_fix(problem, framework, finding, at)
         own = bool(rule.reads) and pinned.issuperset(rule.reads)
         violations.append(_Violation(rule.code, rule.fields, path, *fixed, own))
     for one in _root_causes(problem, framework, violations):

@@ -20,6 +20,12 @@ from parc.compiler.spec.units import Quantity
 
 _WORDS: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number"}
 _PLURAL = re.compile(r"^(?:an? )?(whole number|number|mapping|text)\b")
+_PLURALS = {
+    "whole number": "whole numbers",
+    "number": "numbers",
+    "mapping": "mappings",
+    "text": "strings",
+}
 """Start of the description of one value, of which a list contains several."""
 _SAFETY_BOUND = 2**20
 """Upper bounds of at least this size only keep the arithmetic finite, so messages do not mention
@@ -106,7 +112,7 @@ def _describe_member(member: Any) -> str:
     if get_origin(bare) is tuple:
         inner = get_args(bare)[0]
         one = "a mapping" if model_of(inner) else describe_expected(inner)
-        return f"a list of {_PLURAL.sub(lambda found: f'{found[1]}s', one)}"
+        return f"a list of {_PLURAL.sub(lambda found: _PLURALS[found[1]], one)}"
     if get_origin(bare) is dict:
         key, value = get_args(bare)
         if get_origin(key) is Literal:

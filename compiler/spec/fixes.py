@@ -6,7 +6,8 @@ A fix of one of these forms can be applied without a user:
 - ``layout.tp: 8   (instead of layout.tensor)`` also removes a setting,
 - ``remove layout.vpp, layout.pp`` removes settings; a text after a second comma, such as
   ``, so that PARC chooses the split``, or ``, or set a value``, is a remark,
-- ``remove emit[1], and set layout.tp: 4`` does both.
+- ``remove emit[1], and set layout.tp: 4`` does both,
+- ``rename jobs to job`` renames a key; its value, comments and place stay.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.spec.rename_key import RENAME
 
 _PATH = r"""[a-z_]\w*(?:\.[\w/-]+|\."[^"\\]*"|\[\d+\])*"""
 _PATHS = re.compile(rf"{_PATH}(?:, (?!so |and |or ){_PATH})*")
@@ -25,7 +27,7 @@ _OPEN = re.compile(r"\.\.\.|<\w+>|/path/|\b(?:NAME|IMAGE|PATH|TAG|REGISTRY|ACCOU
 
 
 def overrides_of_fix(fix: str) -> tuple[str, ...]:
-    """Return the overrides (``PATH=VALUE``, ``~PATH``) that apply the text ``fix`` to a spec.
+    """Return the overrides that apply the text ``fix`` to a spec: ``PATH=VALUE``, ``~PATH``, ...
 
     The result is empty if ``fix`` contains a placeholder, or is not a text such as ``PATH: VALUE``
     or ``remove PATH``.
@@ -36,6 +38,8 @@ def overrides_of_fix(fix: str) -> tuple[str, ...]:
             return removed
         added = overrides_of_fix(removal["set"])
         return (*removed, *added) if added else ()
+    if renamed := RENAME.fullmatch(fix):
+        return (f"~{renamed[1]}={renamed[2]}",)
     found = _SET.fullmatch(fix)
     if found is None or _OPEN.search(found[2]) or _is_prose(found[2]):
         return ()

@@ -188,7 +188,6 @@ def unknown_key_finding(
     special = _explain_wrong_job_kind(location) or _explain_missing_space(location, valid)
     if special is not None:
         return special
-    prefix = f"{parent}." if parent else ""
     meant = _missing_key_with_words(parent, key, missing) or _suggest_keys(parent, key, valid)
     listed = f"valid keys: {', '.join(valid)}"
     # A long list would hide the suggestion.
@@ -200,10 +199,8 @@ def unknown_key_finding(
         f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
         label=f"did you mean {' or '.join(meant)}?" if meant else "this key does not exist",
         help=listed,
-        # Not a fix that `parc check --fix` applies: it would drop what the user wanted.
-        fix=_move_value(location, meant[0], positions)
-        if meant
-        else f"remove {prefix}{key[:60]} if the run does not need it",
+        # Without a similar key there is no fix: a removal would drop what the user wanted.
+        fix=_move_value(location, meant[0], positions) if meant else "",
     )
 
 
@@ -289,7 +286,7 @@ def _is_related(parent: str, section: str) -> bool:
 
 
 def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -> str:
-    """Return the fix that moves the value of an unknown key to the path ``meant``.
+    """Return the fix that moves the value of an unknown key to the path ``meant``, or renames it.
 
     The fix is empty if ``meant`` is already set, if the value would mean something else there, or
     if the path of the unknown key is too long to show.
@@ -304,6 +301,8 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
     field = all_fields().get(meant)
     if meant == "cluster.nodes" and (racks := suggest_racks(value)):
         return f"cluster.racks: {racks}   (instead of {location.path})"
+    if isinstance(value, dict | list) and meant.rpartition(".")[0] == location.parent:
+        return f"rename {location.path} to {meant.rpartition('.')[2]}"
     if field is not None and field.type.startswith("a list") and isinstance(value, str):
         value = [value]
     return f"{meant}: {_yaml_text(value)}   (instead of {location.path})"
@@ -343,7 +342,6 @@ def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
         f"{location.path} is not a key of {this}",
         label=f"this key is valid only if job.kind is {kinds}",
         help=f"`parc explain {location.parent or 'job'}` lists the valid keys",
-        fix=f"remove {location.path} if the run does not need it",
         causes=(Cause("job.kind", "job.kind is set here"),),
     )
 
@@ -360,7 +358,7 @@ def missing_key_finding(location: ErrorLocation) -> Finding:
     chosen = key == "name" or location.path not in EXAMPLES
     return Finding(
         f"{key} is missing" + (f" in {parent}" if parent else ""),
-        label=f"{key} must be {describe_expected(location.annotation)}",
+        label=f"add the key {key} here: {describe_expected(location.annotation)}",
         fix=example if chosen else f"set {location.path}, for example {example}",
     )
 

@@ -66,12 +66,19 @@ def validate_spec_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
         spec = root.model_validate_json(json.dumps(tree))
         return None if sink.failed() else spec
     except ValidationError as invalid:
-        from parc.compiler.spec.mistakes import report_mistakes, unquoted_texts
+        from parc.compiler.spec.mistakes import (
+            report_mistakes,
+            report_renamed_sections,
+            unquoted_texts,
+        )
 
         errors = invalid.errors(include_url=False, include_input=False)
         root, tree, errors = _as_service_without_kind(root, tree, errors, sink)
         if texts := unquoted_texts(root, tree, errors, sink):
             return validate_spec_tree(replace_values(tree, texts), sink)
+        renamed = report_renamed_sections(root, tree, errors, sink)
+        if renamed is not None:
+            return validate_spec_tree(renamed, sink)
         report_mistakes(root, tree, errors, sink)
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -22,6 +23,7 @@ from parc.compiler.spec.annotations import (
     plain_types,
     quantities,
 )
+from parc.compiler.spec.fixes import overrides_of_fix
 from parc.compiler.spec.key_mistakes import missing_key_finding, unknown_key_finding
 from parc.compiler.spec.meant_values import (
     explain_suffix,
@@ -30,7 +32,10 @@ from parc.compiler.spec.meant_values import (
     wrap_in_mapping,
 )
 from parc.compiler.spec.override import FILE as OVERRIDE_FILE
+from parc.compiler.spec.override import apply_overrides
 from parc.compiler.spec.reading.scalars import plain_scalar
+from parc.compiler.spec.reading.yaml_tree import SpecTree
+from parc.compiler.spec.rename_key import RENAME
 
 # YAML 1.1 read these words as bools, and many users still write them.
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
@@ -65,6 +70,37 @@ def report_mistakes(
             sink.report("X01", unknown[location.path], at=location.path, key=True)
         elif error["type"] != "missing" or location.path not in renamed:
             _report_mistake(error, location, sink)
+
+
+def report_renamed_sections(
+    root: type[BaseModel], tree: Any, errors: Sequence[ErrorDetails], sink: Sink
+) -> Any:
+    """Report sections with a misspelled name (X01); return ``tree`` with their right names.
+
+    The returned tree shows the mistakes inside these sections, whose positions ``sink.positions``
+    then has under the right names. None if no section is misspelled.
+    """
+    located = [(error["type"], locate_error(root, tree, error["loc"])) for error in errors]
+    missing = {at.path for kind, at in located if at is not None and kind == "missing"}
+    unknown = [at for kind, at in located if at is not None and kind == "extra_forbidden"]
+    positions, overrides = sink.positions, list[str]()
+    for at in unknown:
+        finding = unknown_key_finding(at, positions, missing)
+        edits = overrides_of_fix(finding.fix) if RENAME.fullmatch(finding.fix) else ()
+        if edits and edits[0] not in overrides:
+            sink.report("X01", finding, at=at.path, key=True)
+            overrides += edits
+    old = SpecTree(tree, dict(positions.values), dict(positions.keys))
+    changed = apply_overrides(old, overrides, sink)
+    if changed.value == tree:
+        return None
+    # The old paths stay, because the findings above point to them.
+    sink.positions = replace(
+        positions,
+        values={**positions.values, **changed.values},
+        keys={**positions.keys, **changed.keys},
+    )
+    return changed.value
 
 
 def unquoted_texts(
@@ -271,8 +307,9 @@ def _wrong_quantity_finding(location: ErrorLocation, error: ErrorDetails) -> Fin
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # A number such as 8 for memory_headroom almost certainly means 8 %.
     percent = number and is_percentage(location.annotation) and 1 < value < 95
+    written = json.dumps(value[:40], ensure_ascii=False) if isinstance(value, str) else None
     return Finding(
-        f"{location.path}: {_describe_value(location.value)} {reason}",
+        f"{location.path}: {written or _describe_value(value)} {reason}",
         label=f"the value {reason}",
         help=f"expected {describe_expected(location.annotation)}",
         fix=f"{location.path}: {value}%" if percent else _respelled_quantity(location),

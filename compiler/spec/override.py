@@ -1,7 +1,7 @@
-"""Overrides of spec values: ``--set PATH=VALUE`` and ``--set ~PATH``.
+"""Overrides of spec values: ``--set PATH=VALUE`` and ``--set ~PATH``; ``~PATH=KEY`` renames a key.
 
-``apply_overrides`` changes the tree of a spec before validation. ``edit_text`` changes the text of
-a spec, so that all other lines and comments stay unchanged.
+``apply_overrides`` changes the tree of a spec before validation; ``edit_text`` changes its text, so
+that all other lines and comments stay unchanged.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.reading.yaml_tree import SpecTree, read_tree
+from parc.compiler.spec.rename_key import rename_in_mapping, rename_in_text, rename_spans
 
 FILE = "--set"
 """File name in the positions of overrides; the n-th override is line n of this virtual file."""
@@ -43,10 +45,14 @@ def apply_overrides(tree: SpecTree, overrides: Sequence[str], sink: Sink) -> Spe
     value = copy_tree(tree.value) if overrides else tree.value
     values, keys = dict(tree.values), dict(tree.keys)
     for number, text in enumerate(overrides, start=1):
-        path, equals, _ = text.partition("=")
+        path, equals, new_key = text.partition("=")
         span = Span(FILE, number, 1, max(1, len(path)))
         removes = text.startswith("~")
         parts = split_path(text[1:] if removes else path)
+        old = split_path(path[1:])
+        if removes and not parts and old and _PLAIN_KEY.fullmatch(new_key):
+            values, keys = _rename(value, old, new_key, (values, keys))
+            continue
         if not (equals or removes) or not parts or "\n" in text:
             sink.report(
                 "X15", Finding(f"--set {text[:80]!r} is not PATH=VALUE", help=_FORM), span=span
@@ -70,6 +76,20 @@ def apply_overrides(tree: SpecTree, overrides: Sequence[str], sink: Sink) -> Spe
         values |= new.values
         keys |= {**_created_positions(parts, span, values), **keys, **new.keys, where: span}
     return SpecTree(value, values, keys)
+
+
+def _rename(
+    tree: Any, parts: Path, new: str, positions: tuple[dict[str, Span], dict[str, Span]]
+) -> tuple[dict[str, Span], dict[str, Span]]:
+    """Rename the key at the path ``parts`` to ``new``; return the tables with new paths."""
+    node, path = tree, _join_path(parts)
+    with suppress(_NoSuchPathError):
+        for depth, part in enumerate(parts[:-1]):
+            node = _get_child(node, part, parts[:depth])
+        if isinstance(node, dict) and rename_in_mapping(node, str(parts[-1]), new):
+            after = _join_path([*parts[:-1], new])
+            return rename_spans(positions[0], path, after), rename_spans(positions[1], path, after)
+    return positions
 
 
 def replace_values(tree: Any, values: Mapping[str, Any]) -> Any:
@@ -253,12 +273,14 @@ def edit_text(text: str, overrides: Sequence[str]) -> str | None:
 def _apply_override(text: str, override: str) -> str | None:
     from ruamel.yaml import YAML
 
-    path, _, value = override.removeprefix("~").partition("=")
+    path, equals, value = override.removeprefix("~").partition("=")
     parts = split_path(path)
     # Nodes have character offsets; the round-trip mode of ruamel.yaml would reformat other lines.
     root = YAML(typ="safe", pure=True).compose(text)
     nodes = _nodes_on_path(root, parts)
     missing = parts[len(nodes) - 1 :]
+    if override.startswith("~") and equals:
+        return None if missing else rename_in_text(text, nodes[-2], str(parts[-1]), value)
     if override.startswith("~"):
         # An absent value needs no edit.
         return text if missing else _remove_entry(text, nodes[-2], parts[-1])

@@ -106,16 +106,22 @@ class Quantity:
 
     def _check_range(self, number: Decimal) -> float:
         if number > Decimal(str(self.high)):
-            raise self._quantity_error(f"is more than {self.high:g} {self.base}".rstrip())
+            raise self._quantity_error(f"is above the maximum, {self._format_bound(self.high)}")
         if number < self.low or (self.above and number == self.low):
             raise self._quantity_error(
-                f"is not {'above' if self.above else 'at least'} {self.low:g}"
+                f"is not {'above' if self.above else 'at least'} {self._format_bound(self.low)}"
             )
         if not self.whole:
             return float(number)
         if number != number.to_integral_value():
             raise self._quantity_error(f"is not a whole number of {self.base}")
         return int(number)
+
+    def _format_bound(self, bound: float) -> str:
+        """Return a bound in the unit that users write."""
+        if "%" in self.factors and bound:
+            return f"{100 * bound:g} %"
+        return f"{bound:g} {self.base}".rstrip() if bound else "0"
 
     def _quantity_error(self, reason: str) -> PydanticCustomError:
         return PydanticCustomError("quantity", "{reason}", {"reason": reason})

@@ -90,7 +90,7 @@ def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
             message = "the program ends before the code that PARC emits"
             if found is not None:
                 text = shorten_for_finding(first_source_line(found[0]))
-                message = f"the statement is not in the program that PARC emits: {text}"
+                message = f"line {line} is not in the emitted program: {text}"
             report_program_change(file, line, message, sink)
             return
 

@@ -110,7 +110,7 @@ def read_lock(text: str) -> dict[str, Any]:
     tree = read_format_1(file, text, (("decisions", dict),))
     if "files" in tree and not isinstance(tree["files"], dict):
         raise MalformedFileError(
-            file, 1, "the value of the key 'files' is not an object with digests"
+            file, 1, "the value of the key 'files' is not an object with checksums"
         )
     odd = next(filter(_SURROGATE.search, tree.get("files", ())), None)
     if odd is not None:

@@ -116,7 +116,7 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
         return
     listed = lock.get("files")
     if listed is None and OWN not in lock:
-        message = f"{LOCK} has no digests of the files, so most edits cannot be detected"
+        message = f"{LOCK} has no checksums of the files, so most edits cannot be detected"
         sink.report("A11", Finding(message, fix=AGAIN), span=Span(LOCK, 1, 1))
         return
     listed = listed or {}
@@ -129,7 +129,7 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
         if _digest_with_lf(data) == digest:
             line_ends.append(file)
         elif file not in reported:
-            message = f"{file} was changed after PARC wrote it: its digest is not that in {LOCK}"
+            message = f"{file} was changed after PARC wrote it: its checksum differs from {LOCK}"
             fix = AGAIN if file == LOCK else f"make the change in the spec, then {AGAIN}"
             sink.report("A10", Finding(message, fix=fix), span=Span(file, 1, 1))
     _report_line_ends(line_ends, sink)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.shell_lines import ShellLine
 
 CHANGED = "A18"
@@ -37,16 +37,19 @@ def verify_program(
         number = (lines or found[start : start + 1] or found[-1:] or [ShellLine(1, "")])[0].number
         text = lines[0].text if lines else ""
         found_text, needed = cut_to_difference(text, missing[0] if missing else "")
-        rest = f"the plan needs {needed}" if missing else "which the plan does not need"
-        message = (
-            f"the program has {found_text}, {rest}" if lines else f"the program lacks {needed}"
-        )
+        if not lines:
+            message = f"a line is missing: {needed}"
+        elif missing:
+            message = f"line {number} was changed: expected {needed}, found {found_text}"
+        else:
+            message = f"line {number} is not in the emitted program: {found_text}"
         report_program_change(file, number, message, sink)
 
 
 def report_program_change(file: str, line: int, message: str, sink: Sink) -> None:
     """Report that ``line`` of a program differs from what the plan needs (A18)."""
-    sink.report(CHANGED, message, span=Span(file, line, 1))
+    help_text = "PARC emits fixed code around the settings of the plan; compile again to restore it"
+    sink.report(CHANGED, Finding(message, help=help_text), span=Span(file, line, 1))
 
 
 def cut_to_difference(found: str, needed: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.verifier import DerivedSetting
-from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError, read_json
 from parc.compiler.verify.verify_program import CONTEXT, cut_to_difference, shorten_for_finding
 
@@ -279,7 +279,9 @@ def verify_decisions(
         expected = planned_value(plan, one.path)
         if not _matches_plan(expected, one):
             message = difference_sentence(one, expected, artifacts.get(one.file, ""))
-            sink.report("A14", message, span=Span(one.file, one.line, 1))
+            name = "it" if one.path == FOREIGN or expected is _ABSENT else _spec_path(one.path)
+            finding = Finding(message, help=f"to change {name}, edit the spec and compile again")
+            sink.report("A14", finding, span=Span(one.file, one.line, 1))
 
 
 def _matches_plan(expected: Any, found: DerivedSetting) -> bool:
@@ -295,18 +297,27 @@ def difference_sentence(one: DerivedSetting, planned: Any, text: str) -> str:
     """
     setting = _setting_in_file(one, text)
     if one.needed is not None:
+        # The plan has no field for a setting of the target itself.
+        field = "" if one.path == FOREIGN else f"{_spec_path(one.path)}: "
         found, needed = cut_to_difference(str(one.value), one.needed)
         if not found:
-            return f"{one.path}: the plan needs {needed}, which is not in {one.file}"
+            return f"{field}the plan needs {needed}, which is not in {one.file}"
         if not needed:
-            return f"{one.path}: line {one.line} has {found}, which the plan does not need"
+            return f"{field}line {one.line} has {found}, which the plan does not need"
         shown = setting if str(one.value) in setting else found
-        return f"{one.path}: line {one.line} has {shown}, the plan needs {needed}"
-    place = f"on line {one.line}: {setting}" if setting else f"in {one.file}"
+        return f"{field}line {one.line} has {shown}, the plan needs {needed}"
     if planned is _ABSENT:
+        place = f"on line {one.line}: {setting}" if setting else f"in {one.file}"
         return f"{PLAN} has no {one.path}, which is set {place}"
+    place = f"line {one.line} has {setting}" if setting else f"{one.file} does not set it"
     found, expected = cut_to_difference(_value_text(one.value), _value_text(planned))
-    return f"{one.path} is {expected} in {PLAN}, but {found} {place}"
+    means = "" if found.strip("'\"") in setting else f" (meaning {found})"
+    return f"{_spec_path(one.path)}: {place}{means}, the plan has {expected}"
+
+
+def _spec_path(path: str) -> str:
+    """Return the path in ``plan.json`` as in the spec, such as ``job.learning_rate``."""
+    return path.removeprefix("problem.")
 
 
 def _setting_in_file(one: DerivedSetting, text: str) -> str:
@@ -316,7 +327,7 @@ def _setting_in_file(one: DerivedSetting, text: str) -> str:
     """
     if not one.setting and one.line == 1:
         return ""
-    line = next(islice(text.split("\n"), one.line - 1, None), "").strip()
+    line = next(islice(text.split("\n"), one.line - 1, None), "").strip().rstrip(",")
     return line if 0 < len(line) <= CONTEXT else shorten_for_finding(one.setting)
 
 

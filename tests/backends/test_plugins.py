@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
-from parc.backends.plugins import protocol_members
+from parc.backends.plugins import optional_parts, protocol_members
 from parc.backends.registry import BUILT_IN, backend, backend_has_role, serving_backend
 from parc.compiler.cli import main
 from tests.backends.plugin_distributions import LAUNCHER, scanned, write_distribution
@@ -134,6 +134,11 @@ def test_a_plugin_never_replaces_a_built_in_backend(folder: Path) -> None:
         ("    name = NAME", '    name = "x"', "needs the name 'mylab' and at least one version"),
         ('("1", "2")', "()", "needs the name 'mylab' and at least one version"),
         ("def emit", "def emits", "lacks emit of Backend"),
+        (
+            "    def emit",
+            "    def emit_ruoter(self):\n        pass\n\n    def emit",
+            "write emit_router of PoolRouting",
+        ),
         ("training=", "binds_layout=True, training=", "lacks"),
         ("training=", "binds_layout=True, serving=", "lacks"),
     ],
@@ -170,6 +175,14 @@ def test_built_in_backends_have_all_members_of_their_protocols() -> None:
         if backend_has_role(one, "serve"):
             target = serving_backend(one.name)
             assert [name for name in protocol_members(serving) if not hasattr(target, name)] == []
+
+
+def test_the_page_lists_every_optional_part() -> None:
+    page = (ROOT / "backends/README.md").read_text("utf-8")
+    assert {"GraphCapture", "PoolRouting"} <= {one.__name__ for one in optional_parts()}
+    assert [one.__name__ for one in optional_parts() if f"| `{one.__name__}` |" not in page] == []
+    for one in optional_parts():
+        assert (one.__doc__ or "").startswith("Optional part of")
 
 
 def test_members_of_a_protocol_include_those_of_its_bases() -> None:

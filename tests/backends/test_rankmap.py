@@ -116,8 +116,8 @@ def test_the_page_shows_stages_racks_groups_and_orders() -> None:
     assert "| tp | 32 x 8 | 32 | - | - | - | 1 |" in text
     assert "| pp | 64 x 4 | - | - | - | 64 | 2 |" in text
     assert "| stages across racks | 32 GB | 220 ms | **chosen** |" in text
-    assert "The chosen order is optimal (proved)." in text
-    assert "- exposed on shared links: 220 ms per step (lower bound 220 ms)" in text
+    assert "Chosen order: optimal (proved)." in text
+    assert "- exposed on links between hosts: 220 ms per step (lower bound 220 ms)" in text
     assert "- busiest uplink: 32 GB per step" in text
     assert "- master: r01n01" in text
 

@@ -8,6 +8,7 @@ import json
 import pickle
 import re
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 import jsonschema
@@ -18,7 +19,9 @@ from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.codes import all_codes
 from parc.compiler.ir import Artifact, Plan
+from parc.compiler.ir.estimate import Estimate, Run, StepTime
 from parc.compiler.pipeline import check_spec
+from parc.compiler.report.text.explain import explainable_topics
 from parc.compiler.spec.reading.source import read_source
 from parc.compiler.tools.sweep import run_sweep
 from tests.cli.specs import SPEC, parc, write_spec
@@ -130,14 +133,26 @@ def test_explain_describes_every_code() -> None:
         ("job", "job.global_batch"),
         ("activations_bytes", "source:"),
         ("bubble", "Narayanan"),
-        ("place_ranks", "place_ranks("),
-        ("resolve_model", "->"),
+        ("optimizer", "optimizer_seconds"),
+        ("memory", "total_bytes"),
+        ("MFU", "model FLOPs per step /"),
+        ("tokens_per_second", "output tokens"),
+        ("goals.maximize", "price_per_gpu_hour.\nserving type:    auto,"),
     ],
 )
-def test_explain_describes_codes_fields_terms_and_passes(topic: str, part: str) -> None:
+def test_explain_describes_codes_fields_and_terms(topic: str, part: str) -> None:
     result = parc("explain", topic)
     assert result.exit_code == 0, result.stderr
     assert part in result.stdout
+
+
+@pytest.mark.parametrize("kind", [Estimate, Run, StepTime])
+def test_explain_describes_every_number_of_an_estimate(kind: type) -> None:
+    types = ("int", "int | None", "float", "float | None")
+    numbers = [one.name for one in fields(kind) if one.type in types]
+    assert len(numbers) > 4
+    limit = {"limit_bytes"}  # a setting: goals.memory_headroom
+    assert {*numbers} - {*explainable_topics()} <= limit
 
 
 def test_explain_suggests_a_similar_topic() -> None:
@@ -178,7 +193,11 @@ def test_an_edit_of_a_setting_is_an_error_with_both_values(tmp_path: Path) -> No
     args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.01"), encoding="utf-8")
     result = parc("verify", str(out))
     assert result.exit_code == 1
-    assert "error[PARC-A14]: problem.job.learning_rate is 0.0001 in plan.json" in result.stdout
+    sentence = r"job\.learning_rate: line (\d+) has --lr 0\.01, the plan has 0\.0001"
+    found = re.search(rf"error\[PARC-A14\]: {sentence}\n", result.stdout)
+    assert found is not None
+    assert f"{found[1]} |   --lr 0.01" in result.stdout
+    assert "help: to change job.learning_rate, edit the spec and compile again" in result.stdout
 
 
 def test_verify_names_files_at_the_top_of_the_folder_that_parc_did_not_write(

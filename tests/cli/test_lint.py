@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from parc.backends.registry import all_declarations
 from tests.cli.specs import parc
 from tests.lint.scripts import DEEPSPEED, MEGATRON
+from tests.project_files import ROOT
 
 
 @pytest.fixture
@@ -85,3 +87,32 @@ def test_an_unreadable_file_ends_in_exit_code_2(bad: str, tmp_path: Path) -> Non
     assert result.exit_code == 2
     assert "PARC-B01" in result.stdout
     assert "cannot read" in result.stderr
+
+
+@pytest.mark.parametrize("pp", [3, 5, 6])
+def test_a_check_that_was_evaluated_or_reported_is_not_listed_as_skipped(
+    pp: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.sh"
+    size = "--pipeline-model-parallel-size"
+    path.write_text(MEGATRON.replace(f"{size} 2", f"{size} {pp}"))
+    document = json.loads(parc("lint", str(path), "--format", "json").stdout)
+    file = document["files"][0]
+    skipped = {one["code"] for one in file["skipped"]}
+    reported = {one["code"] for one in document["diagnostics"]}
+    assert reported
+    assert skipped
+    assert not skipped & reported
+    assert not skipped & set(file["checked"])
+    counted = re.search(r"evaluated, (\d+) skipped", parc("lint", str(path)).stdout)
+    assert counted is not None
+    assert int(counted[1]) == len(skipped)
+
+
+def test_help_and_page_name_every_program_whose_files_are_linted() -> None:
+    page = (ROOT / "docs/lint.md").read_text("utf-8").lower()
+    help_text = " ".join(parc("lint", "--help").stdout.split())
+    for name in (one.name for one in all_declarations() if one.linter):
+        assert f"{name}," in help_text or f"{name};" in help_text
+        assert name in page
+        assert not re.search(rf"another framework, such as[^,]*\b{name}\b", page)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.diagnostics.render import render
-from parc.compiler.diagnostics.render.text import MAX_COLUMNS, display_width
+from parc.compiler.diagnostics.render.text import MAX_COLUMNS, cut_excerpt, display_width
 
 HEADS = Finding(
     "64 attention heads cannot be split over tp=6",
@@ -89,7 +91,32 @@ def test_a_cause_in_another_file_has_its_own_listing() -> None:
 def test_a_cause_without_a_position_becomes_a_note() -> None:
     sink = sink_of({1: "tp: 6"}, layout__tp=Span("spec.yaml", 1, 5))
     sink.report("D01", HEADS, at="layout.tp")
-    assert "  = note: model.heads: heads come from here\n" in render([sink])
+    assert "  = note: heads come from here\n" in render([sink])
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "note"),
+    [
+        ("the model", "the model has 64 heads", "the model has 64 heads"),
+        ("layout.dp", "dp 256", "dp 256"),
+        ("the version (--version)", "version 0.19", "version 0.19"),
+        ("cluster", "4 hosts x 8 GPUs", "cluster: 4 hosts x 8 GPUs"),
+        ("layout.tp", "http", "layout.tp: http"),
+    ],
+)
+def test_a_note_names_its_field_once(path: str, text: str, note: str) -> None:
+    sink = Sink(SpecPositions("spec.yaml"))
+    sink.report("D01", Finding("no layout", causes=(Cause(path, text),)))
+    assert f"  = note: {note}\n" in render([sink])
+
+
+def test_a_line_whose_end_fits_is_cut_only_at_its_beginning() -> None:
+    line = "x" * 150 + " --pp 5 --bf16"
+    text, offset, length = cut_excerpt(line, line.index("--pp") + 1, 4)
+    assert text.startswith("...")
+    assert text.endswith("--pp 5 --bf16")
+    assert text[offset : offset + length] == "--pp"
+    assert cut_excerpt(line + "y" * 2000, line.index("--pp") + 1, 4)[0].endswith("...")
 
 
 def test_without_a_span_only_the_file_is_named() -> None:

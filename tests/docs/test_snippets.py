@@ -113,6 +113,25 @@ def _paths(section: object, above: str = "") -> Iterator[str]:
         yield from _paths(value, path)
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_a_choice_that_the_prose_of_a_page_names_is_in_the_output_above_it(name: str) -> None:
+    assert not list(_choices_without_output((ROOT / name).read_text("utf-8")))
+
+
+def test_a_choice_that_the_output_does_not_show_is_noticed() -> None:
+    page = "```console\n$ parc plan\ntp 1, ZeRO-2\n```\nPARC chose {}: it is fast.\n"
+    assert not list(_choices_without_output(page.format("ZeRO-2")))
+    assert list(_choices_without_output(page.format("ZeRO-3"))) == ["ZeRO-3"]
+
+
+def _choices_without_output(page: str) -> Iterator[str]:
+    """Yield the values after "PARC chose" that no console block above the sentence shows."""
+    for choice in re.finditer(r"\bPARC chose ([^,:;.\n]+)", page):
+        above = (block for block in BLOCK.finditer(page[: choice.start()]))
+        if choice[1] not in "".join(b["body"] for b in above if b["kind"] == "console"):
+            yield choice[1]
+
+
 def test_every_page_with_commands_of_a_tutorial_is_run() -> None:
     pages = [*ROOT.glob("docs/tutorials/*.md"), ROOT / "docs/faq.md", ROOT / "docs/glossary.md"]
     shown = {str(page.relative_to(ROOT)) for page in pages if BLOCK.search(page.read_text("utf-8"))}

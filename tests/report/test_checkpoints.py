@@ -96,7 +96,7 @@ def test_another_learning_rate_loads_but_needs_an_override(flag: str) -> None:
     after = MORE.replace(")", f"  {flag}\n)")
     found = loadable_state(side_of(OLD, args=LESS), side_of(OLD, args=after))
     assert found.verdict == "loads"
-    assert ("stops on resume if --lr differ, unless" in " ".join(found.reasons)) == (not flag)
+    assert ("stops on resume because --lr changes, unless" in " ".join(found.reasons)) == (not flag)
 
 
 def test_another_adam_beta_does_not_concern_the_scheduler() -> None:

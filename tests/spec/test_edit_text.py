@@ -47,6 +47,9 @@ job:
         ("~job.steps", "job:\n  steps: 10", "job: {}"),
         ("model.layers=4", "llama-3-8b ", "{base: llama-3-8b, layers: 4} "),
         ("~layout.vpp", "", ""),
+        ("~job=work", "job:\n", "work:\n"),
+        ("~layout.cp=context", "cp: 1", "context: 1"),
+        ("~cluster.racks[0].name=label", "{name: r01", "{label: r01"),
     ],
 )
 def test_an_edit_changes_only_the_edited_value(override: str, old: str, new: str) -> None:
@@ -66,3 +69,5 @@ def test_an_edit_that_would_change_another_value_is_refused() -> None:
     assert edit_text(shared, ["job.steps=2"]) is None
     assert edit_text("emit: [a]\n", ["emit[3]=b"]) is None
     assert edit_text("a: [\n", ["a=1"]) is None
+    assert edit_text("a: 1\n", ["~b=c"]) is None
+    assert edit_text("a: 1\nb: 2\n", ["~a=b"]) is None

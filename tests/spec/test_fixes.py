@@ -34,6 +34,9 @@ job: {sequence_length: 8192, global_batch: 64}
         ("remove layout.vpp, so that PARC chooses it", ("~layout.vpp",)),
         ("remove name, or set a value", ("~name",)),
         ("remove emit[1], and set layout.tp: 4", ("~emit[1]", "layout.tp=4")),
+        ("rename jobs to job", ("~jobs=job",)),
+        ("rename cluster.fabrics to fabric", ("~cluster.fabrics=fabric",)),
+        ('rename job."globa l" to global_batch', ('~job."globa l"=global_batch',)),
         ("launch.kubernetes.resources.rdma/hca: 1", ("launch.kubernetes.resources.rdma/hca=1",)),
     ],
 )
@@ -46,6 +49,8 @@ def test_a_fix_is_read_as_overrides(fix: str, overrides: tuple[str, ...]) -> Non
     [
         "",
         "use a smaller model",
+        "rename the job to x",
+        'rename "a=b" to job',
         "layout.ep: on, with tp or dp above 1",
         "model.ffn: <number>",
         "launch.kubernetes.queue: NAME",
@@ -98,7 +103,7 @@ def fixes_of(*overrides: str) -> dict[str, str]:
 @pytest.mark.parametrize("key", ["containers", "container_memory"])
 def test_a_key_of_slurm_is_not_taken_for_an_unrelated_key(key: str) -> None:
     path = f"launch.slurm.{key}"
-    assert fixes_of(f"{path}=x") == {path: f"remove {path} if the run does not need it"}
+    assert fixes_of(f"{path}=x") == {path: ""}
 
 
 def test_modules_of_slurm_are_neither_moved_nor_removed() -> None:

@@ -73,7 +73,7 @@ def test_the_schema_rejects_what_the_loader_rejects(right, wrong):
     [
         ("layout.tp", "a whole number of at least 1 or auto", "auto"),
         ("goals.memory_headroom", "a percentage, like 8%, or a fraction such as 0.08", 0.02),
-        ("cluster.racks[].nodes", "text or a list of texts", None),
+        ("cluster.racks[].nodes", "text or a list of strings", None),
         ("launch.master_port", "a whole number from 1 to 65535", 29500),
         ("versions", "a mapping of names to text", None),
     ],

@@ -185,9 +185,7 @@ def first_difference(text: str) -> tuple[int, str] | None:
         assert found.code == "PARC-A18"
         assert found.span is not None
         message = found.finding.message
-        return found.span.line, message.removeprefix(
-            "the statement is not in the program that PARC emits: "
-        )
+        return found.span.line, message.partition(" is not in the emitted program: ")[2] or message
     return None
 
 
@@ -249,14 +247,16 @@ def test_a_setting_with_another_value_is_reported_at_its_line() -> None:
         PLAN, [DerivedSetting("layout.tp", 4, "args.sh", 7, "--tp 4")], sink, {"args.sh": text}
     )
     (found,) = sink.diagnostics
-    assert found.finding.message == "layout.tp is 2 in plan.json, but 4 on line 7: --tp=4"
+    assert found.finding.message == "layout.tp: line 7 has --tp=4, the plan has 2"
     assert found.span is not None
     assert (found.span.file, found.span.line) == ("args.sh", 7)
 
 
 def test_an_omitted_setting_that_the_plan_sets_is_reported() -> None:
     found = messages(DerivedSetting("layout.recompute.granularity", "full", "f"))
-    assert found == ["layout.recompute.granularity is 'none' in plan.json, but 'full' in f"]
+    assert found == [
+        "layout.recompute.granularity: f does not set it (meaning 'full'), the plan has 'none'"
+    ]
 
 
 def test_a_path_that_the_plan_lacks_is_reported() -> None:
@@ -288,23 +288,23 @@ def test_values_are_compared_by_type_and_number(expected: Any, found: Any, same:
     [
         (
             DerivedSetting("problem.job", "A=1", "f", 2, "A=1", needed="A=2"),
-            "problem.job: line 2 has export A=1, the plan needs A=2",
+            "job: line 2 has export A=1, the plan needs A=2",
         ),
         (
             DerivedSetting("problem.job", "A=1", "f", 2, "A=1", needed=""),
-            "problem.job: line 2 has A=1, which the plan does not need",
+            "job: line 2 has A=1, which the plan does not need",
         ),
         (
             DerivedSetting("problem.job", "", "f", needed="A=2"),
-            "problem.job: the plan needs A=2, which is not in f",
+            "job: the plan needs A=2, which is not in f",
         ),
         (
             DerivedSetting("problem.job", f"A={'x ' * 40}y", "f", 3, "A", needed=f"A={'x ' * 40}z"),
-            "problem.job: line 3 has ...y, the plan needs ...z",
+            "job: line 3 has ...y, the plan needs ...z",
         ),
         (
             DerivedSetting("layout.tp", 4, "f", 3, "tp 4"),
-            "layout.tp is 2 in plan.json, but 4 on line 3: tp 4",
+            "layout.tp: line 3 has tp 4, the plan has 2",
         ),
     ],
 )

@@ -100,7 +100,9 @@ def test_a_plan_with_another_value_in_any_field_is_reported(name: str, target: s
         section_of(changed, parent)[last] = other_value(section_of(plan, path))
         sink = Sink()
         verify_decisions(changed, decisions, sink)
-        if path not in " ".join(found.finding.message for found in sink.diagnostics):
+        if path.removeprefix("problem.") not in " ".join(
+            found.finding.message for found in sink.diagnostics
+        ):
             silent.append(path)
     assert silent == []
 
@@ -137,43 +139,43 @@ EDITS = [
         "deepspeed/ds_config.json",
         '"stage": 1',
         '"stage": 2',
-        'layout.zero_stage is 1 in plan.json, but 2 on line 38: "stage": 2',
+        'layout.zero_stage: line 38 has "stage": 2, the plan has 1',
     ),
     (
         "deepspeed",
         "deepspeed/train.json",
         '"seed": 1234',
         '"seed": 1',
-        'problem.job.seed is 1234 in plan.json, but 1 on line 31: "seed": 1,',
+        'job.seed: line 31 has "seed": 1, the plan has 1234',
     ),
     (
         "plugin",
         "accelerate/job.json",
         '"steps": 1000',
         '"steps": 10',
-        'problem.job.steps is 1000 in plan.json, but 10 on line 40: "steps": 10,',
+        'job.steps: line 40 has "steps": 10, the plan has 1000',
     ),
     (
         "accelerate",
         "accelerate/config.yaml",
         "mixed_precision: bf16",
         "mixed_precision: 'no'",
-        "problem.job.precision is 'bf16' in plan.json, but 'fp32' on line 9: mixed_precision: 'no'",
+        "job.precision: line 9 has mixed_precision: 'no' (meaning 'fp32'), the plan has 'bf16'",
     ),
     (
         "fsdp",
         "fsdp/config.json",
         '"reshard_after_forward": true',
         '"reshard_after_forward": false',
-        'layout.zero_stage is 3 in plan.json, but 2 on line 43: "reshard_after_forward": false,',
+        'layout.zero_stage: line 43 has "reshard_after_forward": false (meaning 2), the plan has 3',
     ),
     (
         "torchtitan",
         "torchtitan/parc_titan.py",
         'pipeline_parallel_schedule="ZBVZeroBubble"',
         'pipeline_parallel_schedule="DualPipeV"',
-        "layout.schedule is 'zb-v' in plan.json, but 'dualpipe-v' on line 153: "
-        'pipeline_parallel_schedule="DualPipeV",',
+        'layout.schedule: line 153 has pipeline_parallel_schedule="DualPipeV" '
+        "(meaning 'dualpipe-v'), the plan has 'zb-v'",
     ),
 ]
 """(target, file, old text, new text, message)."""

@@ -73,7 +73,7 @@ def test_the_command_of_apptainer_is_compared_with_the_plan() -> None:
     files = files_of({**DENSE, "launch": {"slurm": slurm}, "emit": ["megatron", "slurm"]})
     assert findings(files) == []
     for old, new, path in (
-        ("--nv", "--rocm", "the plan needs ...--nv"),
+        ("--nv", "--rocm", "expected ...--nv"),
         ("a b.sif", "b.sif", "container_image"),
         ("/c d:/e,/f", "/c d:/e", "container_mounts"),
         ("  apptainer exec --nv \\\n", "", "container_runtime"),
@@ -141,7 +141,7 @@ def test_the_order_of_directives_and_exports_is_free() -> None:
             LAUNCH,
             "MASTER_PORT=${MASTER_PORT:-29500}",
             "MASTER_PORT=${MASTER_PORT:-29501}",
-            "PARC-A14 problem.launch.master_port: line 64 has MASTER_PORT=${MASTER_PORT:-29501}, "
+            "PARC-A14 launch.master_port: line 64 has MASTER_PORT=${MASTER_PORT:-29501}, "
             "the plan needs 29500",
         ),
         (
@@ -179,7 +179,7 @@ def test_the_order_of_directives_and_exports_is_free() -> None:
         ),
         (JOB, "--kill-on-bad-exit=1", "--kill-on-bad-exit=0", "PARC-A18"),
         (JOB, "trap save USR1", "trap save TERM", "PARC-A18"),
-        (JOB, "USR1@300", "USR1@30", "problem.launch.slurm.signal_seconds: line 8 has"),
+        (JOB, "USR1@300", "USR1@30", "launch.slurm.signal_seconds: line 8 has"),
         (JOB, "logs=$SLURM_SUBMIT_DIR/logs", "logs=/tmp", "PARC-A18"),
         (JOB, "r02n[01-16]", "r02n[01-15]", "nodelist="),
     ],
@@ -203,19 +203,19 @@ def test_values_that_need_quotes_are_read_back(site: Files) -> None:
             JOB,
             "site/a:1",
             "site/a:2",
-            "problem.launch.slurm.container_image: line 64 has site/a:2, the plan",
+            "launch.slurm.container_image: line 64 has site/a:2, the plan",
         ),
-        (JOB, "/c d:/e", "/c d:/f", "problem.launch.slurm.container_mounts"),
-        (JOB, "my logs", "my log", "problem.launch.slurm.log_dir: line 37 has logs="),
-        (JOB, "p 1", "p 2", "problem.launch.slurm.partition: line 7 has"),
-        (JOB, 'a\\"b', "ab", "problem.launch.slurm.account"),
-        (JOB, "r#1 x", "r#2 x", "problem.launch.slurm.reservation: line 9 has"),
-        (JOB, "2-00:00:00", "1-00:00:00", "problem.launch.slurm.time_limit: line 10 has"),
+        (JOB, "/c d:/e", "/c d:/f", "launch.slurm.container_mounts"),
+        (JOB, "my logs", "my log", "launch.slurm.log_dir: line 37 has logs="),
+        (JOB, "p 1", "p 2", "launch.slurm.partition: line 7 has"),
+        (JOB, 'a\\"b', "ab", "launch.slurm.account"),
+        (JOB, "r#1 x", "r#2 x", "launch.slurm.reservation: line 9 has"),
+        (JOB, "2-00:00:00", "1-00:00:00", "launch.slurm.time_limit: line 10 has"),
         (
             JOB,
             "--no-requeue",
             "--requeue",
-            "problem.launch.slurm.requeue: the plan needs #SBATCH --no-requeue",
+            "launch.slurm.requeue: the plan needs #SBATCH --no-requeue",
         ),
     ],
 )

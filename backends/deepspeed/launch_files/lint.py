@@ -155,7 +155,10 @@ def _check_precision(root: DocumentNode, has_amp: bool, sink: Sink) -> None:
     on = [key for key in ("bf16", "fp16", "amp") if _is_enabled(root, key)]
     if "bf16" in on and "fp16" in on:
         finding = Finding(
-            "bf16 and fp16 are both enabled", label="bf16 and fp16 exclude each other"
+            "bf16 and fp16 are both enabled",
+            label="bf16 and fp16 exclude each other",
+            help="enable one of them, bf16 unless the GPUs are older than Ampere",
+            fix="fp16.enabled: false",
         )
         sink.report("R04", finding, span=_span_of_key(root, "fp16"))
     zero = _zero_section(root)

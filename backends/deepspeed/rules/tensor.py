@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from parc.backends.shared.common_rules import gpu_count_rule
 from parc.backends.shared.valid_degrees import mixer_head_counts
-from parc.backends.shared.valid_values import (
-    divisors,
-    filter_valid,
-    format_setting,
-    format_values,
-    nearest_value,
-)
+from parc.backends.shared.valid_values import divisors, filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import describe_indivisible, format_values
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
@@ -45,9 +40,7 @@ def _violates_heads(problem: Problem, layout: Layout) -> bool:
 
 def _explain_heads(problem: Problem, layout: Layout) -> Finding:
     heads, tp = problem.model.attention.heads, layout.tp
-    return _explain_indivisible_size(
-        problem, f"{heads} attention heads", heads, ("model.heads", tp)
-    )
+    return _explain_indivisible_size(problem, "attention heads", heads, ("model.heads", tp))
 
 
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
@@ -56,7 +49,7 @@ def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
 
 def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     kv, tp = problem.model.attention.kv_heads, layout.tp
-    return _explain_indivisible_size(problem, f"{kv} key-value heads", kv, ("model.kv_heads", tp))
+    return _explain_indivisible_size(problem, "key-value heads", kv, ("model.kv_heads", tp))
 
 
 def _violates_widths(problem: Problem, layout: Layout) -> bool:
@@ -65,9 +58,7 @@ def _violates_widths(problem: Problem, layout: Layout) -> bool:
 
 def _explain_widths(problem: Problem, layout: Layout) -> Finding:
     what, width = next(row for row in _tensor_parallel_widths(problem.model) if row[1] % layout.tp)
-    return _explain_indivisible_size(
-        problem, f"the width of {what}, {width},", width, ("model", layout.tp)
-    )
+    return _explain_indivisible_size(problem, what, width, ("model", layout.tp))
 
 
 def _explain_indivisible_size(
@@ -80,11 +71,11 @@ def _explain_indivisible_size(
     path, tp = path_and_tp
     good = valid_tp_sizes(problem)
     return Finding(
-        message=f"{what} cannot be split over tp={tp}",
+        message=describe_indivisible(size, what, f"tp={tp}"),
         label=f"{size} % {tp} = {size % tp}, must be 0",
         help=f"valid tp within one host: {format_values(good)}",
         fix=format_setting("layout.tp", nearest_value(good, tp)),
-        causes=(Cause(path, f"size {size}"),),
+        causes=(Cause(path, f"{what}: {size}"),),
         targets=("deepspeed",),
     )
 

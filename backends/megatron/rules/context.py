@@ -12,10 +12,10 @@ from parc.backends.shared.valid_values import (
     divisors,
     filter_valid,
     format_setting,
-    format_values,
     nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule
 

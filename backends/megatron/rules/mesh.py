@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from parc.backends.shared.common_rules import GPU_COUNT, HEADS
 from parc.backends.shared.valid_degrees import tp_sizes_within_domain, valid_tp
-from parc.backends.shared.valid_values import (
-    divisors,
-    filter_valid,
-    format_setting,
-    format_values,
-    nearest_value,
-)
+from parc.backends.shared.valid_values import divisors, filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import (
+    describe_indivisible,
+    describe_uncopied_heads,
+    format_values,
+)
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
@@ -28,7 +27,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     kv = attention.kv_heads
     good = valid_tp(problem)
     return Finding(
-        message=f"{kv} key-value heads are neither a multiple nor a divisor of tp={tp}",
+        message=describe_uncopied_heads(kv, tp),
         label=f"{kv} % {tp} = {kv % tp} and {tp} % {kv} = {tp % kv}, one must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_setting("layout.tp", nearest_value(good, tp)),
@@ -65,7 +64,7 @@ def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
         else valid_tp(problem)
     )
     return Finding(
-        message=f"the width of {what}, {width}, is not divisible by {axis}={degree}",
+        message=describe_indivisible(width, what, f"{axis}={degree}"),
         label=f"{width} % {degree} = {width % degree}, must be 0",
         help=f"valid {axis} within one NVLink domain: {format_values(good)}",
         fix=format_setting(f"layout.{axis}", nearest_value(good, degree)),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from parc.backends.megatron.stages.split import SplitPins
 from parc.backends.shared.common_rules import BATCH, DP
 from parc.backends.shared.valid_values import (
     divisors,
+    filter_valid,
     format_setting,
-    format_values,
     nearest_multiples,
     nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
@@ -47,6 +49,9 @@ def _violates_layer_count(problem: Problem, layout: Layout) -> bool:
 
 def _explain_layer_count(problem: Problem, layout: Layout) -> Finding:
     layers, mtp, embeddings, losses = count_assigned_layers(layout)
+    ends = (mtp, embeddings, losses) == (problem.model.mtp_layers, 1, 1)
+    if ends and SplitPins.from_pins(problem.pins).is_unrestricted:
+        return _explain_uneven_split(problem.model.layers, layout.pp, layout.vpp)
     return Finding(
         message=f"the stages have {layers} decoder layers; the model has {problem.model.layers}",
         label=f"decoder layers {layers} of {problem.model.layers}, MTP layers {mtp} of "
@@ -54,6 +59,22 @@ def _explain_layer_count(problem: Problem, layout: Layout) -> Finding:
         help="every layer must be in exactly one stage",
         fix="remove layout.pipeline_layout, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{problem.model.layers} layers"),),
+    )
+
+
+def _explain_uneven_split(layers: int, pp: int, vpp: int) -> Finding:
+    """Return the finding that stages of equal size cannot have all layers."""
+    at, value, chunks = ("pp", pp, pp) if layers % pp else ("vpp", vpp, pp * vpp)
+    others = pp if at == "vpp" else 1
+    good = filter_valid(divisors(layers), lambda n: layers % (n * others) == 0)
+    sizes = f"pp={pp}" if at == "pp" else f"pp={pp} x vpp={vpp}"
+    given = f" with pp {pp}" if at == "vpp" else ""
+    return Finding(
+        f"{layers} layers are not divisible by {sizes}",
+        label=f"{layers} % {chunks} = {layers % chunks}, must be 0",
+        help=f"valid {at}{given}: {format_values(good)}",
+        fix=format_setting(f"layout.{at}", nearest_value(good, value)),
+        causes=(Cause("model.layers", f"{layers} layers"),),
     )
 
 

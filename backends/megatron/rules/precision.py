@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from parc.backends.megatron.rules.mesh import sharded_widths
 from parc.backends.shared.common_rules import always_violated_rule
-from parc.backends.shared.valid_values import format_setting, format_values, nearest_multiples
+from parc.backends.shared.valid_values import format_setting, nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import describe_missing_experts
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 
 
-def no_experts_rule(message: str, targets: tuple[str, ...]) -> ServingRule:
+def no_experts_rule(targets: tuple[str, ...], reported: str = "") -> ServingRule:
     """Return the rule that rejects expert parallelism for models without experts.
 
-    ``message`` is the title of the finding.
+    ``reported`` is the message of the engine, which the finding quotes in a note.
     """
 
     def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -18,12 +19,16 @@ def no_experts_rule(message: str, targets: tuple[str, ...]) -> ServingRule:
         return problem.model.experts is None and (pinned or layout.ep > 1)
 
     def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+        pinned = problem.pins.ep
+        causes = [Cause("model", "the model has no experts")]
+        if reported:
+            causes.append(Cause("the engine", f"the engine reports: {reported}"))
         return Finding(
-            message,
+            describe_missing_experts(layout.ep if pinned in (None, "off") else pinned),
             label=f"{problem.model.name} has no experts",
             help="use tp and pp to split a dense model, and replicas to copy it",
             fix="layout.ep: off" if problem.pins.ep else "remove layout.redundant_experts",
-            causes=(Cause("model", "the model has no experts"),),
+            causes=tuple(causes),
             targets=targets,
         )
 

@@ -9,6 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import (
+    describe_cut_blocks,
+    describe_indivisible,
+    format_values,
+)
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
@@ -97,7 +102,7 @@ def _valid_tp(
     ]
     largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
     fix = f"layout.tp: {largest}" if largest != layout.tp else ""
-    return ", ".join(map(str, valid)) or "none", fix
+    return format_values(valid), fix
 
 
 def division_rule(
@@ -113,12 +118,10 @@ def division_rule(
         valid, fix = _valid_tp(
             problem, layout, lambda *pair: _first_indivisible_count(parts, *pair)
         )
-        is_width = one.what.startswith(("the ", "an "))
-        prefix = "width of " if is_width else ""
-        number = f"the width of {one.what} ({one.count}) is"
+        prefix = "width of " if one.what.startswith(("the ", "an ")) else ""
+        ranks = f"tp={layout.tp}" if one.ranks == layout.tp else f"its {one.ranks} ranks"
         return Finding(
-            f"{number if is_width else f'{one.count} {one.what} are'} not divisible by {one.ranks} "
-            f"ranks (tp {layout.tp}, dp {layout.dp})",
+            describe_indivisible(one.count, one.what, ranks),
             label=f"{one.count} % {one.ranks} = {one.count % one.ranks}, must be 0",
             help=f"valid tp: {valid}; to use the remaining GPUs, increase pp or replicas",
             fix=fix,
@@ -151,8 +154,7 @@ def block_rule(
             problem, layout, lambda *pair: _first_indivisible_count(widths, *pair) or fault(*pair)
         )
         return Finding(
-            f"Weight output_partition_size = {share} is not divisible by weight quantization "
-            f"block_n = {block} ({one.what})",
+            describe_cut_blocks(block, share, one.what, one.ranks),
             label=f"{one.count} / {one.ranks} = {share}, {share} % {block} = {share % block}, "
             "must be 0",
             help=f"valid tp: {valid}; with layout.ep: on, experts stay whole",
@@ -160,6 +162,11 @@ def block_rule(
             causes=(
                 Cause("job.precision", f"{block} weights of a block share a scale"),
                 Cause(one.path, f"the width of {one.what} is {one.count}"),
+                Cause(
+                    "the engine",
+                    f"the engine reports: Weight output_partition_size = {share} is not divisible "
+                    f"by weight quantization block_n = {block}",
+                ),
             ),
             targets=targets,
         )

@@ -14,13 +14,9 @@ from parc.backends.shared.common_rules import (
 )
 from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import mixer_head_counts, tp_sizes_within_domain
-from parc.backends.shared.valid_values import (
-    filter_valid,
-    format_setting,
-    format_values,
-    nearest_value,
-)
+from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.wording import describe_indivisible, format_values
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
@@ -47,7 +43,7 @@ def _explain_dispatch(framework: str, at: str) -> Finding:
     return Finding(
         message=f"{framework} sends tokens to experts only by an all-to-all without overlap",
         label=f"{framework} would ignore {at}",
-        help="valid: moe_dispatcher alltoall, moe_overlap false; megatron supports other values",
+        help="valid: moe_dispatcher alltoall, moe_overlap false",
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
     )
@@ -66,7 +62,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     heads = problem.model.attention.heads
     good = filter_valid(tp_sizes_within_domain(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
-        message=f"{kv} key-value heads cannot be split over tp={tp}",
+        message=describe_indivisible(kv, "key-value heads", f"tp={tp}"),
         label=f"{kv} % {tp} = {kv % tp}, must be 0, because torch does not copy heads",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_setting("layout.tp", nearest_value(good, tp)),
@@ -100,7 +96,7 @@ def _explain_indivisible_widths(problem: Problem, layout: Layout) -> Finding:
         lambda n: all(w % n == 0 for _, w in _tensor_parallel_widths(problem)),
     )
     return Finding(
-        message=f"the width of {what}, {width}, cannot be split over tp={tp}",
+        message=describe_indivisible(width, what, f"tp={tp}"),
         label=f"{width} % {tp} = {width % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_setting("layout.tp", nearest_value(good, tp)),
@@ -172,7 +168,7 @@ def precision_rule(framework: str) -> Rule:
         return Finding(
             message=f"PARC emits {framework} training only in bf16, not {problem.job.precision}",
             label="fp16 needs a loss scaler, fp8 and fp4 a quantization library",
-            help="valid precision: bf16; megatron supports other formats",
+            help="valid precision: bf16",
             fix="job.precision: bf16",
             targets=(framework,),
         )
@@ -228,7 +224,6 @@ def _explain_unsupported_pin(framework: str, name: str) -> Finding:
     return Finding(
         message=f"{framework} does not support layout.{name}",
         label=f"{framework} would ignore layout.{name}",
-        help=f"megatron supports layout.{name}",
         fix=f"remove layout.{name}",
         targets=(framework,),
     )

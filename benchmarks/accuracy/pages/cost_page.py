@@ -18,7 +18,7 @@ from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.hardware_classes import class_row, fitted_classes
 from benchmarks.accuracy.hardware_classes import generation as catalog_generation
 from benchmarks.accuracy.pages.cost_constants import constants_table
-from benchmarks.accuracy.pages.page import LOCKED, OPEN
+from benchmarks.accuracy.pages.page import LOCKED
 from benchmarks.accuracy.pages.page_tables import markdown, section_lines, table_under
 from benchmarks.accuracy.pages.row_lines import describe_layout
 from benchmarks.accuracy.predict import PRIORS, estimate_step
@@ -62,8 +62,8 @@ def fill_blocks(page: str, blocks: Mapping[str, str]) -> str:
     return BLOCK.sub(text, page)
 
 
-def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
-    """Return the blocks that follow from the code, accuracy.md and kernel-fits.md."""
+def written_blocks(kernels: str) -> dict[str, str]:
+    """Return the blocks that follow from the code and kernel-fits.md."""
     return {
         "memory-terms": terms_table("bytes"),
         "time-terms": terms_table("seconds"),
@@ -75,10 +75,6 @@ def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
         "kernels": kernels_table(kernels),
         "serving-hardware": records_table(_serving_hardware()),
         "serving-engines": engine_constants_table(),
-        "errors": errors_tables(accuracy),
-        "choice": choice_table(accuracy),
-        "memory-errors": memory_table(accuracy),
-        "serving-errors": serving_lines(accuracy),
     }
 
 
@@ -94,12 +90,20 @@ def measured_blocks(cases: Sequence[Case], served: Sequence[ServingPrediction]) 
 
 def terms_table(unit: str) -> str:
     """Return the table of all terms with this unit: name in a plan, title, formula, source."""
+    with_variants = unit == "seconds"
     rows = [
-        (f"`{term.name}`", term.title, term.formula, term.source)
+        (
+            f"`{term.name}`",
+            term.title,
+            term.formula,
+            term.source,
+            *([term.variants] * with_variants),
+        )
         for term in TERMS.values()
         if term.unit == unit
     ]
-    return markdown(("term", "", "formula", "source"), rows, words=4)
+    head = ("term", "", "formula", "source", *(["variants by software stack"] * with_variants))
+    return markdown(head, rows, words=len(head))
 
 
 def programs_table() -> str:
@@ -232,12 +236,6 @@ def kernels_table(kernels: str) -> str:
     return markdown(heads, rows)
 
 
-def errors_tables(accuracy: str) -> str:
-    """Return the error tables of locked and of open sources, in per cent."""
-    tables = [table_under(accuracy, heading) for heading in (LOCKED, OPEN)]
-    return "\n\n".join(markdown(table.columns, list(table.rows)) for table in tables)
-
-
 def step_time_lines(accuracy: str) -> str:
     """Return the list item of README.md about errors of the step time."""
     table = table_under(accuracy, LOCKED)
@@ -269,33 +267,6 @@ def peer_table(accuracy: str) -> str:
         runs, own, other = found[group, tool]
         rows.append((tool, description, f"{group}, {runs}", f"{own} %", f"{other} %"))
     return markdown(("tool", "what it is", "runs", "PARC's error", "its error"), rows, words=3)
-
-
-def choice_table(accuracy: str) -> str:
-    """Return the table of regrets over sets of sweeps."""
-    table = table_under(accuracy, "Choice of layout")
-    return markdown(table.columns, list(table.rows))
-
-
-def memory_table(accuracy: str) -> str:
-    """Return the memory table with the sentences about static memory and about runs that fit."""
-    table = table_under(accuracy, "Memory")
-    lines = [
-        line
-        for line in section_lines(accuracy, "Memory")
-        if line[:1].isdigit() or "Between" in line
-    ]
-    return "\n\n".join([markdown(table.columns, list(table.rows), words=2), *lines])
-
-
-def serving_lines(accuracy: str) -> str:
-    """Return the total row of the serving table, and the lines about the choice of layouts."""
-    table = table_under(accuracy, "Serving")
-    rows = [row for row in table.rows if row[0] == "**all**"]
-    whole = dict(zip(table.columns, rows[0], strict=True))
-    shown = ("rows", "TPOT", "TTFT", "tokens/s")
-    lines = [line for line in section_lines(accuracy, "Serving") if line.startswith("- Choice")]
-    return "\n".join([markdown(shown, [tuple(whole[name] for name in shown)], 0), "", *lines])
 
 
 def families_table(cases: Sequence[Case]) -> str:

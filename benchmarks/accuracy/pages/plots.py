@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder.mkdir(exist_ok=True)
     for name, text in figures(accuracy, cases, served).items():
         (folder / name).write_text(text, encoding="utf-8")
-    blocks = {**written_blocks(accuracy, kernels), **measured_blocks(cases, served)}
+    blocks = {**written_blocks(kernels), **measured_blocks(cases, served)}
     page = docs / "cost-model.md"
     page.write_text(fill_blocks(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
     readme = docs.parent / "README.md"

@@ -12,12 +12,12 @@ def _complete_topic(_: click.Context, __: click.Parameter, incomplete: str) -> l
 
 
 @click.command("explain")
-@click.argument("topic", metavar="CODE|FIELD|TERM|PASS", shell_complete=_complete_topic)
+@click.argument("topic", metavar="CODE|FIELD|TERM", shell_complete=_complete_topic)
 def command(topic: str) -> None:
-    """Explain a diagnostic code, a spec field, a cost term or a pass.
+    """Explain a diagnostic code, a spec field, or a term of an estimate.
 
     Examples: parc explain PARC-D01, parc explain layout.tp, parc explain activations_bytes,
-    parc explain place_ranks.
+    parc explain mfu.
     """
     from parc.compiler.report.text.explain import UnknownTopic, explain_topic
 

@@ -20,13 +20,25 @@ if TYPE_CHECKING:
     from parc.compiler.tools.lint.script import ScriptSink
 
 
-@click.command("lint")
+LINTED = tuple(one.name for one in all_declarations() if one.linter)
+HELP = f"""\
+Apply the rules of PARC to launch scripts that PARC did not write.
+
+FILE is a shell or batch script, or a config file, of one of these programs: {", ".join(LINTED)}; a
+dash stands for standard input. Findings point to the flags of the script and have the codes of parc
+check. A rule is skipped, and listed as skipped, if the script lacks a fact that the rule needs; the
+options --model, --cluster and --gpus supply such facts. A script of which nothing can be checked is
+an error unless --allow-unknown is given. docs/lint.md has the details.
+"""
+
+
+@click.command("lint", help=HELP)
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, shell_complete=options.complete_path
 )
 @click.option(
     "--framework",
-    type=click.Choice(["auto", *(one.name for one in all_declarations() if one.linter), "none"]),
+    type=click.Choice(["auto", *LINTED, "none"]),
     default="auto",
     show_default=True,
     help="Framework that the file starts; auto: detect it; none: check only the launch lines.",
@@ -51,14 +63,7 @@ if TYPE_CHECKING:
 @options.fail_on_option
 @click.pass_context
 def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
-    """Apply the rules of PARC to launch scripts that PARC did not write.
-
-    FILE is a DeepSpeed config, or a shell or batch script that starts Megatron-LM or vLLM; a dash
-    stands for standard input. Findings point to the flags of the script and have the codes of parc
-    check. A rule is skipped, and listed as skipped, if the script lacks a fact that the rule needs;
-    the options --model, --cluster and --gpus supply such facts. A script of which nothing can be
-    checked is an error unless --allow-unknown is given. docs/lint.md has the details.
-    """
+    """Lint the files; print the findings, and what was skipped; exit with the code of these."""
     from parc.compiler.tools.lint.options import LintOptions
 
     style, fail_on = given.pop("style"), cast(Severity, given.pop("fail_on"))
@@ -121,7 +126,7 @@ def _print_conclusion(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) ->
         for one in skipped:
             by_reason.setdefault(one.reason, []).append(one.code)
         if sink.checked or skipped:
-            count = len({one.code for one in skipped} - sink.checked)
+            count = len({one.code for one in skipped})
             click.echo(f"{name}: {len(sink.checked)} checks evaluated, {count} skipped")
         for reason, codes in sorted(by_reason.items()):
             named = (f"PARC-{code}" if code else "all rules" for code in dict.fromkeys(codes))

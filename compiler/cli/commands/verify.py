@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -40,9 +41,14 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
 
     sink = Sink(SpecPositions(file=directory.as_posix()))
     files = read_directory(directory)
-    verify_output(decode_files(files), sink)
+    texts = decode_files(files)
+    verify_output(texts, sink)
     verify_checksums(files, sink)
     report_other_names(unrecognized_names(directory, files), sink)
+    # The lines of the files with findings, which the text shows.
+    shown = {one.span.file for one in sink.diagnostics if one.span} & texts.keys()
+    lines = {name: tuple(texts[name].splitlines()) for name in shown}
+    sink.positions = replace(sink.positions, lines=lines)
     command_steps.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
         click.echo(f"OK: {len(files)} files, consistent and unmodified.")

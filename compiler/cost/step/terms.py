@@ -17,6 +17,9 @@ class EstimateTerm:
     title: str
     formula: str
     source: str
+    variants: str = ""
+    """How properties of a software stack change the formula (``Efficiency``); most stacks have
+    none of them."""
 
 
 _MEGATRON = "Megatron-LM docs, dist_optimizer.md; checked against its DDP buffers"
@@ -67,16 +70,17 @@ TERMS: dict[str, EstimateTerm] = {
             "communication_bytes",
             "bytes",
             "communicator buffers",
-            "2 x 0.6 GB x number of mesh axes with more than one rank (2 x 0.1 GB with PCIe only); "
-            "0.47 GB per NVLink peer of the all-to-all between experts, for at most 7 peers",
+            "2 x 0.56 GiB x number of mesh axes with more than one rank (2 x 0.09 GiB with PCIe "
+            "only); 0.44 GiB per NVLink peer of the all-to-all between experts, for at most 7 "
+            "peers",
             "NVIDIA/nccl, issues 964 and 1685: measured on A100 and H100",
         ),
         EstimateTerm(
             "framework_bytes",
             "bytes",
             "driver context",
-            "0.45 GB on Volta, 0.55 on Ampere, 0.7 on Hopper, 0.8 on other generations",
-            "published breakdowns: 0.4 to 0.8 GB",
+            "0.42 GiB on Volta, 0.51 on Ampere, 0.65 on Hopper, 0.75 on other generations",
+            "assumed: parc/compiler/catalog/generations",
         ),
         EstimateTerm(
             "fragmentation_bytes",
@@ -124,6 +128,8 @@ TERMS: dict[str, EstimateTerm] = {
             "bandwidth; at least the launch time of the host, which depends on the experts per "
             "rank; job.moe_imbalance multiplies the rows of experts",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
+            "blocking_launches: the times of host and device add up; unfused, flash_attention_2, "
+            "fused_routing, fused_experts and whole_gradients: times of other kernels",
         ),
         EstimateTerm(
             "recompute_seconds",
@@ -131,6 +137,8 @@ TERMS: dict[str, EstimateTerm] = {
             "recompute",
             "micro-batches x forward computation that the backward pass repeats",
             _KORTHIKANTI,
+            "blocking_launches, unfused, flash_attention_2, fused_routing and fused_experts: as "
+            "for compute_seconds",
         ),
         EstimateTerm(
             "tp_seconds",
@@ -140,10 +148,12 @@ TERMS: dict[str, EstimateTerm] = {
             "dense MLP (16 bit; in low precision, quantized states are gathered); the backward "
             "pass has one more all-gather, and at most half of its collectives overlap with "
             "weight gradients; without sequence parallelism one all-reduce each, which overlaps "
-            "in the backward pass; times the factor tp of the hardware class; with gtp or egtp, "
+            "in the backward pass; times the factor tp of the hardware class, half of it with "
+            "job.tp_overlap; with gtp or egtp, "
             "also two all-gathers of each shared weight and a reduce-scatter of its gradient, as "
             "far as they take longer than computation",
             _KORTHIKANTI,
+            "without overlaps_tp: nothing overlaps in the backward pass",
         ),
         EstimateTerm(
             "cp_seconds",
@@ -171,6 +181,9 @@ TERMS: dict[str, EstimateTerm] = {
             "time of a hop x 2 (n - ceil(n / pp)) with n = micro-batches + pp - 1; interleaved: "
             "at most time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class",
             "Simulated schedules: parc/compiler/cost/schedules/formulas.py",
+            "blocking_hops (a rank exchanges one message at a time and computes nothing): time of "
+            "a hop x (2 min(pp - 1, 2) x micro-batches + 2 (pp - 1)), without the factor; unfused: "
+            "a hop sends 1/tp per rank and gathers the parts",
         ),
         EstimateTerm(
             "bubble_seconds",
@@ -192,6 +205,7 @@ TERMS: dict[str, EstimateTerm] = {
             "of s; with interleaving max of that / vpp and the same with w x ((vpp - 1) x pp + "
             "1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per micro-batch",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
+            "whole_gradients: an all-reduce; unfused without overlaps_tp: nothing overlaps",
         ),
         EstimateTerm(
             "optimizer_seconds",
@@ -199,6 +213,7 @@ TERMS: dict[str, EstimateTerm] = {
             "optimizer step",
             "40 bytes x parameters of the shard / memory bandwidth, plus a fixed time per step",
             "Adam reads and writes three fp32 states, the gradient and a 16-bit copy",
+            "whole_gradients: also traffic of whole gradients and a gather of the weights",
         ),
         EstimateTerm(
             "placement_seconds",

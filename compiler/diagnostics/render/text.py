@@ -19,12 +19,14 @@ columns, and a combining character none.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parc.compiler.diagnostics.sink import Sink
-from parc.compiler.ir.finding import Diagnostic, Severity, Span, SpecPositions
+from parc.compiler.diagnostics.sink import SEVERITY_ORDER, Sink
+from parc.compiler.diagnostics.wording import format_count
+from parc.compiler.ir.finding import Cause, Diagnostic, Severity, Span, SpecPositions
 
 TAB = "    "
 ZERO_WIDTH_JOINERS = "\u200c\u200d"
@@ -78,7 +80,11 @@ def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
     if offset > LEADING_COLUMNS:
         before = "..." + before[-(LEADING_COLUMNS - 3) :]
         offset = display_width(before)
-    text = _cut_to_columns(before + marked + after, MAX_COLUMNS - 3) + "..."
+    text = before + marked + after
+    if display_width(text) <= MAX_COLUMNS and end + MAX_CHARACTERS >= len(line):
+        # Without its beginning, the line fits.
+        return text, offset, marker_length
+    text = _cut_to_columns(text, MAX_COLUMNS - 3) + "..."
     return text, offset, min(marker_length, max(1, MAX_COLUMNS - 3 - offset))
 
 
@@ -181,14 +187,12 @@ def summarize(diagnostics: Sequence[Diagnostic]) -> str:
     """Return the number of diagnostics by severity, such as ``2 errors, 1 warning``."""
     severities = [found.severity for found in diagnostics]
     return ", ".join(
-        _pluralize(severities.count(severity), word)
-        for severity, word in (("error", "error"), ("warning", "warning"), ("advice", "hint"))
+        f"{severities.count(severity)} advice"
+        if severity == "advice"  # has no plural
+        else format_count(severities.count(severity), severity)
+        for severity in SEVERITY_ORDER
         if severity in severities
     )
-
-
-def _pluralize(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _make_painter(color: bool) -> Paint:
@@ -268,6 +272,13 @@ def _source_lines(
         yield f"{' ' * gutter} | {' ' * offset}{label}"
 
 
+def _note_of_cause(cause: Cause) -> str:
+    """Return the text of a cause, with its spec path unless the text names the field itself."""
+    name = cause.path.rpartition(".")[2].removeprefix("the ").partition(" (")[0]
+    is_named = name and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", cause.text)
+    return cause.text if is_named else f"{cause.path}: {cause.text}"
+
+
 def _note_lines(found: Diagnostic, pad: str) -> Iterator[str]:
     """Yield the lines below the source: causes without a position, help, fix, ``parc explain``."""
     finding = found.finding
@@ -275,7 +286,7 @@ def _note_lines(found: Diagnostic, pad: str) -> Iterator[str]:
         yield f"{pad} = note: {make_printable(finding.label)}"
     for cause in finding.causes:
         if cause.span is None:
-            yield f"{pad} = note: {make_printable(cause.path)}: {make_printable(cause.text)}"
+            yield f"{pad} = note: {make_printable(_note_of_cause(cause))}"
     if finding.help:
         yield f"{pad} = help: {make_printable(finding.help)}"
     if finding.fix:

@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.diff.changes import FieldChange
 from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.rank_changes import AxisGroupDiff, RankMoves
 from parc.compiler.report.formatting import (
-    format_count,
     format_duration,
     format_gib,
     format_percent,
     format_quantity,
     format_range,
     format_seconds,
+    format_without_exponent,
     table,
 )
 
@@ -32,11 +33,22 @@ TOO_SMALL = ("+0.0 %", "-0.0 %")
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 CHECKPOINTS = {
     "loads": "old checkpoints load",
-    "weights only": "of old checkpoints only the weights load",
+    "weights only": "old checkpoints: weights load, optimizer state does not",
     "does not load": "old checkpoints do not load",
     "unknown": "it is unknown whether old checkpoints load",
 }
 """Result of the checkpoint comparison -> text."""
+LABELS = {
+    "mfu": "MFU",
+    "ttft_seconds": "TTFT",
+    "tpot_seconds": "TPOT",
+    "gpu_hours": "GPU-hours",
+    "tokens_per_second": "tokens/s",
+    "micro_batch": "micro-batch",
+    "wall_seconds": "expected time",
+}
+"""Name of a field -> its label. Other labels are the words of the name without its unit."""
+UNITS = ("_bytes", "_seconds", "_kwh")
 
 
 @frozen
@@ -108,7 +120,8 @@ def _field_label(change: FieldChange) -> str:
     """Return a spec path as it is, and the name of any other field as words."""
     if "." in change.name:
         return change.name
-    return change.name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+    unit = next((unit for unit in UNITS if change.name.endswith(unit)), "")
+    return LABELS.get(change.name) or change.name.removesuffix(unit).replace("_", " ")
 
 
 def _format_value(change: FieldChange, value: Any) -> str:
@@ -125,7 +138,13 @@ def _format_value(change: FieldChange, value: Any) -> str:
         return format_seconds(value)
     if change.name in ("mfu", "effective_share"):
         return format_percent(value)
-    return format_quantity(value) if change.name == "tokens_per_second" else f"{value:,}"
+    if change.name == "tokens_per_second":
+        return format_quantity(value)
+    if change.name == "energy_kwh":
+        return format_quantity(1e3 * value, "Wh")
+    if change.name.endswith("_hours"):
+        return format_without_exponent(value, 3)
+    return f"{value:,.2f}" if change.name == "cost" else f"{value:,}"
 
 
 def _relative_change(change: FieldChange) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import AnyPlan
-from parc.compiler.report.formatting import format_count, format_range
+from parc.compiler.report.formatting import format_range
 from parc.compiler.report.page.figure import Canvas, Figure
 from parc.compiler.report.page.host_maps import (
     HostGrid,

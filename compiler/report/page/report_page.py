@@ -8,11 +8,11 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from parc.backends.shared.render import render
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
 from parc.compiler.ir.estimate import Run
 from parc.compiler.ir.serving_goals import LatencyName
 from parc.compiler.report.formatting import (
-    format_count,
     format_duration,
     format_gib,
     format_percent,

@@ -21,6 +21,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 """Kind of catalog entry -> fields that are columns in the list of these entries."""
 
 
+HEADS = {"memory": "memory_gb"}
+"""Field whose name lacks the unit of its value -> head of its column."""
+
+
 def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table with one row per catalog entry of the given kind."""
     if kind == "sites":
@@ -31,7 +35,7 @@ def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> st
         (name, *(_format_cell(entry.get(column)) for column in columns))
         for name, entry in sorted(entries.items())
     ]
-    return table(("name", *columns), rows)
+    return table(("name", *(HEADS.get(column, column) for column in columns)), rows)
 
 
 def _site_row(site: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ LEVELS = {
     "nvlink": "NVLink domain",
     "host": "one host",
     "rack": "one rack",
-    "fabric": "across racks",
+    "fabric": "across NVLink domains",
 }
 
 

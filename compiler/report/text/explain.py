@@ -1,11 +1,10 @@
-"""Text of ``parc explain`` for diagnostic codes, spec fields, cost terms and passes.
+"""Text of ``parc explain`` for diagnostic codes, spec fields and terms of estimates.
 
 docs/spec.md has the same example values of fields. A test checks that each is valid.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping
@@ -18,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from parc.compiler.diagnostics.codes import CodeInfo, all_codes, code_info
 
 if TYPE_CHECKING:
+    from parc.compiler.cost.step.terms import EstimateTerm
     from parc.compiler.spec.schema import FieldDoc
 
-PASS_PACKAGES = ("resolve", "search", "evaluate", "placement", "checks", "verify")
-"""Packages below ``parc.compiler`` that contain passes, in the order of the pipeline."""
-PUBLIC_FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
+UNITS = ("", "_bytes", "_seconds", "_per_second", "_per_step", "_kwh")
+"""Endings of the names of terms that a topic may leave out."""
 CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 FILE = "field_examples.yaml"
 WORDS = re.compile(r"[\w.+-]+")
@@ -35,25 +34,25 @@ class UnknownTopic(LookupError):
 
 
 def explain_topic(topic: str) -> str:
-    """Return the explanation of a topic: a diagnostic code, spec field, cost term or pass.
+    """Return the explanation of a topic: a diagnostic code, a spec field, or a term of an estimate.
 
     Raises:
-        UnknownTopic: there is no code, field, term or pass with that name.
+        UnknownTopic: there is no code, field or term with that name.
     """
-    # The order matters only if names collide: a diagnostic code is never a field, term or pass.
-    for find in (_explain_code, _explain_field, _explain_cost_term, _explain_pass):
+    # The order matters only if names collide: a diagnostic code is never a field or term.
+    for find in (_explain_code, _explain_field, _explain_cost_terms):
         text = find(topic)
         if text is not None:
             return text
     near = get_close_matches(topic, explainable_topics(), n=3, cutoff=0.6)
     hint = f"Did you mean {', '.join(near)}?" if near else "To list the codes: docs/diagnostics.md"
-    raise UnknownTopic(f"{topic!r} is not a code, spec field, cost term or pass. {hint}")
+    raise UnknownTopic(f"{topic!r} is not a code, spec field or term of an estimate. {hint}")
 
 
 def explainable_topics() -> list[str]:
     """Return the names of all topics that ``explain`` accepts."""
     codes = [f"PARC-{info.code}" for info in all_codes()]
-    return [*codes, *sorted(_spec_fields()), *sorted(_cost_terms()), *pass_names()]
+    return [*codes, *sorted(_spec_fields()), *sorted({term.name for term in _cost_terms()})]
 
 
 def _explain_code(topic: str) -> str | None:
@@ -160,7 +159,9 @@ def _serving_difference(path: str, found: Any) -> str:
     other = serving_fields().get(path)
     if other is None or other == found:
         return ""
-    return f"serving: {other.description} {other.type}; default {format_default(other.default)}"
+    lines = [f"serving: {other.description}"] if other.description != found.description else []
+    lines.append(f"serving type:    {other.type}")
+    return "\n".join((*lines, f"serving default: {format_default(other.default)}"))
 
 
 def format_default(default: Any) -> str:
@@ -170,51 +171,26 @@ def format_default(default: Any) -> str:
     return default if isinstance(default, str) else json.dumps(default, default=str)
 
 
-def _cost_terms() -> dict[str, Any]:
+def _cost_terms() -> tuple[EstimateTerm, ...]:
+    """Return all terms and results of estimates. Training and serving may share a name."""
+    from parc.compiler.cost.result_terms import RESULTS
     from parc.compiler.cost.serving.terms import SERVING_TERMS
     from parc.compiler.cost.step.terms import TERMS
 
-    return {**SERVING_TERMS, **TERMS}
+    return (*TERMS.values(), *RESULTS, *SERVING_TERMS.values())
 
 
-def _explain_cost_term(topic: str) -> str | None:
-    terms = _cost_terms()
-    names: tuple[str, ...] = (topic, f"{topic}_bytes", f"{topic}_seconds")
-    term = next((terms[name] for name in names if name in terms), None)
-    if term is None:
-        return None
-    return f"{term.name}: {term.title} ({term.unit})\n\n{term.formula}\n\nsource: {term.source}\n"
-
-
-def pass_names() -> list[str]:
-    """Return the names of all compiler passes: the public functions of PASS_PACKAGES."""
-    return sorted(_pass_sources())
-
-
-def _pass_sources() -> dict[str, str]:
-    """Return pass name -> source text of the module that defines the pass."""
-    folders = (files(f"parc.compiler.{package}") for package in PASS_PACKAGES)
-    entries = (entry for folder in folders for entry in folder.iterdir())
-    texts = [entry.read_text("utf-8") for entry in entries if entry.name.endswith(".py")]
-    return {name: text for text in texts for name in PUBLIC_FUNCTION.findall(text)}
-
-
-def _explain_pass(topic: str) -> str | None:
-    """Return the signature and docstrings of the pass ``topic``; None if there is no such pass.
-
-    Signature and docstrings are read from the source text, so that no module is imported.
-    """
-    text = _pass_sources().get(topic)
-    if text is None:
-        return None
-    module = ast.parse(text)
-    parts = [f"{topic}: {ast.get_docstring(module) or ''}"]
-    for node in module.body:
-        if isinstance(node, ast.FunctionDef) and node.name == topic:
-            signature = f"{topic}({ast.unparse(node.args)})"
-            returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-            parts += [signature + returns, ast.get_docstring(node) or ""]
-    return "\n\n".join(part for part in parts if part) + "\n"
+def _explain_cost_terms(topic: str) -> str | None:
+    """Return the explanation of all terms whose name, name without unit, or title is ``topic``."""
+    names = {f"{topic}{unit}" for unit in UNITS}
+    found = [
+        f"{term.name}: {term.title} ({term.unit})\n\n{term.formula}\n\n"
+        + (f"variants (properties of a software stack): {term.variants}\n\n" * bool(term.variants))
+        + f"source: {term.source}\n"
+        for term in _cost_terms()
+        if term.name in names or term.title.lower() == topic.lower()
+    ]
+    return "\n".join(found) or None
 
 
 @cache

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import Layout, Recompute, ServingLayout
-from parc.compiler.report.formatting import format_count
 
 ALWAYS = ("tp", "pp")
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import PoolPair
 from parc.compiler.report.formatting import (
-    format_count,
     format_seconds,
     format_three_digits,
     round_floats_in_tree,

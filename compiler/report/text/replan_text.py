@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.placement.find_vacancies import NodeRankMove
 from parc.compiler.placement.replan_hosts import ReplannedService, ReplannedTraining
 from parc.compiler.report.formatting import (
-    format_count,
     format_percent,
     format_quantity,
     format_seconds,
@@ -59,7 +59,7 @@ def _link_load_lines(found: ReplannedTraining) -> list[tuple[str, str]]:
             "exposed",
             f"{format_seconds(before.exposed_seconds)} -> "
             f"{format_seconds(after.exposed_seconds)} per step on "
-            f"shared links; {found.plan.placement.proof.summary}",
+            f"links between hosts; {found.plan.placement.proof.summary}",
         ),
     ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import Plan
 from parc.compiler.ir.estimate import Run
 from parc.compiler.report.formatting import (
-    format_count,
     format_duration,
     format_percent,
     format_quantity,

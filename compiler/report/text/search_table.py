@@ -33,7 +33,7 @@ OTHER_REASONS = {
 }
 """Reason that has no diagnostic code, and for which a layout is rejected -> title of this
 reason."""
-REASON_TITLES = {"R17": "Memory might not suffice at the high end of its interval"}
+REASON_TITLES = {"R17": "Does not fit in memory, or not at the high end of its interval"}
 """Diagnostic code -> title for the layouts that the search drops under it, if this differs from the
 title of the diagnostic."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.evaluate.evaluate_service import TIE, simulate_service
 from parc.compiler.ir import AnyProblem, ServingPlan
 from parc.compiler.ir.serialize import as_json
@@ -14,7 +15,6 @@ from parc.compiler.ir.serving_goals import LatencyName, ServingGoals
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.report.formatting import (
     GIB,
-    format_count,
     format_percent,
     format_quantity,
     format_seconds,

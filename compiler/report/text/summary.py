@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.ir.serving_goals import ServingGoals
+from parc.compiler.placement.build_placement_problem import TERMS
 from parc.compiler.report.formatting import (
     GIB,
-    format_count,
     format_gib,
     format_percent,
     format_quantity,
@@ -210,10 +211,6 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
     return dict(round_floats_in_tree(document))
 
 
-SHOWN_SHARE = 0.01
-"""Minimum share of the step for which the summary shows the time that a placement adds."""
-
-
 def summary_text(plan: AnyPlan) -> str:
     """Return the lines that ``parc compile`` prints for a plan."""
     if isinstance(plan, ServingPlan):
@@ -256,10 +253,9 @@ def _format_rows(rows: tuple[tuple[str, str], ...]) -> str:
 
 
 def format_placement(plan: Plan) -> str:
-    """Return a line on the host order: its name, waits on shared links, and proof.
+    """Return a line on the host order: its name, waits on links between hosts, and proof.
 
-    The part of these waits that the estimate of the step leaves out is stated if it is at least
-    SHOWN_SHARE of the step time.
+    The line names the terms of the step that contain these waits.
     """
     placement = plan.placement
     if len(placement.hosts) == 1:
@@ -269,13 +265,25 @@ def format_placement(plan: Plan) -> str:
     name = chosen.name if chosen is not None else "as given"
     if len({host.rack for host in placement.hosts}) == 1:
         name = "one rack"
-    proof, total = placement.proof, plan.estimate.time.total_seconds
-    waits = "no waits on shared links"
-    if proof.exposed_seconds:
-        waits = f"each step waits {format_seconds(proof.exposed_seconds)} on shared links"
-    words = f"{name}, {waits}, {proof.summary}"
-    added = plan.estimate.time.placement_seconds
-    return words if added < SHOWN_SHARE * total else f"{words}; {format_seconds(added)} of the step"
+    waits = "no waits on links between hosts"
+    if placement.proof.exposed_seconds:
+        seconds = format_seconds(placement.proof.exposed_seconds)
+        waits = f"each step waits {seconds} on links between hosts{_terms_with_waits(plan)}"
+    return f"{name}, {waits}, {placement.proof.summary}"
+
+
+def _terms_with_waits(plan: Plan) -> str:
+    """Return the terms of the step that contain the waits on links between hosts, as text.
+
+    The terms of the axes may be longer than these waits, because they also contain latencies.
+    """
+    time, rows = plan.estimate.time, plan.estimate.traffic
+    terms = dict.fromkeys(TERMS[row.axis] for row in rows if row.level == "fabric")
+    names = [term.removesuffix("_seconds") for term in terms if getattr(time, term)]
+    added = time.placement_seconds
+    if added:
+        return f" (the terms {', '.join((*names, 'placement'))})"
+    return f" (part of {' and '.join(names)})" if names else ""
 
 
 def describe_job(plan: Plan) -> str:

@@ -341,5 +341,6 @@ def _emitted_targets(request: StarterRequest, target: str) -> list[str]:
     """Return the backends that emit files, sorted."""
     starters = {"rankmap", request.cluster.scheduler}
     if request.cluster.scheduler == "slurm" and request.kind != "serve":
-        starters.add("torchrun")
+        # As in a spec without emit: the ranks are checked before the program starts.
+        starters |= {"preflight", "torchrun"}
     return sorted({target, *starters})

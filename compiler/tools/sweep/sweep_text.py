@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import NamedTuple
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.report.formatting import (
-    format_count,
     format_duration,
     format_percent,
     format_seconds,

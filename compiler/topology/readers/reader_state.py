@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.topology.host_list_findings import host_list_finding
 from parc.compiler.topology.hostlist import (
     LONGEST_NAME,
     MOST_HOSTS,
     HostlistError,
-    TooManyHosts,
     expand_host_list,
 )
 
 MOST_FINDINGS = 50
 """Largest number of findings per file. A file of the wrong format would have one per line."""
+UNCHANGED = "use the unchanged output of the command that docs/import.md lists for this format"
 LONGEST_TEXT = 1000
 """Most characters of a part of the file that a note lists."""
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -93,6 +94,10 @@ class Reading:
     def report_error(self, code: str, finding: Finding | str, span: Span) -> None:
         """Report an error in the file, so that ``fragment`` returns None."""
         self.is_valid = False
+        if isinstance(finding, str):
+            finding = Finding(finding)
+        if code == "I02" and not finding.help:
+            finding = replace(finding, help=UNCHANGED)
         self.report(code, finding, span)
 
     def report(self, code: str, finding: Finding | str, span: Span) -> None:
@@ -128,10 +133,9 @@ class Reading:
             # The limit counts the names of all host lists of the file.
             found = expand_host_list(text, MOST_HOSTS - self._names)
         except HostlistError as error:
-            code = "H09" if isinstance(error, TooManyHosts) else "H01"
-            message = f"host list {text[:60]!r}: {error.message}"
+            code, finding = host_list_finding(text, error)
             place = Span(self.file, span.line, span.column + error.column - 1, error.length)
-            self.report_error(code, Finding(message, error.message), place)
+            self.report_error(code, finding, place)
             return []
         self._names += len(found)
         return found

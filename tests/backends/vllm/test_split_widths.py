@@ -18,9 +18,9 @@ from tests.search.serving_specs import plan_of, problem_of, spec
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("llama-3.1-8b", ["MLP"]),
-        ("qwen3-30b-a3b", ["expert"]),
-        ("deepseek-v2-lite", ["MLP", "expert", "shared expert"]),
+        ("llama-3.1-8b", ["the MLP"]),
+        ("qwen3-30b-a3b", ["an expert"]),
+        ("deepseek-v2-lite", ["the MLP", "an expert", "the shared expert"]),
     ],
 )
 def test_only_tensors_that_a_model_has_are_split(name: str, expected: list[str]) -> None:
