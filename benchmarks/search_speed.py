@@ -3,7 +3,8 @@
     python benchmarks/search_speed.py [--runs 10] [--fail-over]
         [--calculon CHECKOUT [--calculon-python PYTHON]]
 
-All times are CPU times, and every run starts with empty caches. The columns of rates, per second:
+All times are CPU times, and every run starts with empty caches. Garbage collection is as rare as in
+the command `parc`, for PARC and for Calculon. The columns of rates, per second:
 
 - `sieve`: layouts of the whole space, each decided by the rules, the memory, and the step time of
   those that fit. Layouts that differ from a fitting one only by more recompute are decided by its
@@ -27,6 +28,7 @@ is printed too; it is lower, because it divides fewer layouts by the time of the
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import subprocess
 import sys
@@ -36,6 +38,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parc.backends.registry import framework
+from parc.compiler.cli import GC_THRESHOLD
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
@@ -58,7 +61,8 @@ MIN_RATIO = 350
 """Minimum ratio of PARC's rate of evaluated layouts to Calculon's complete evaluations."""
 
 CALCULON = """
-import logging, os, random, sys, time, types
+import gc, logging, os, random, sys, time, types
+gc.set_threshold(int(sys.argv[3]))
 sys.path.insert(0, sys.argv[1])
 sys.modules.setdefault('psutil', types.SimpleNamespace(cpu_count=lambda logical=True: 1))
 sys.modules.setdefault('pandas', types.ModuleType('pandas'))
@@ -178,9 +182,8 @@ def evaluation_rate(problem: Problem) -> float:
     cost_model = empty_cost_model(problem)
     start, count = time.process_time(), 0
     sieve = new_filter(cost_model)
-    for _, point in sieve.valid_peaks():
-        sieve.step_seconds(point)
-        count += 1
+    for point, peaks in sieve.valid_peaks():
+        count += len(sieve.sibling_seconds(point, peaks))
     return count / (time.process_time() - start)
 
 
@@ -219,7 +222,7 @@ def _run_command(command: list[str]) -> tuple[float, float, float]:
 
 def calculon_rates(python: str, checkout: str, seconds: float) -> tuple[float, float]:
     """Return Calculon's rates per second: all counted candidates, complete evaluations."""
-    command = [python, "-c", CALCULON, checkout, str(seconds)]
+    command = [python, "-c", CALCULON, checkout, str(seconds), str(GC_THRESHOLD)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     count, elapsed, complete, complete_seconds = map(float, result.stdout.split()[-4:])
     return count / elapsed, complete / complete_seconds
@@ -280,6 +283,7 @@ def main() -> int:
     )
     parser.add_argument("--calculon-seconds", type=float, default=30.0)
     options = parser.parse_args()
+    gc.set_threshold(GC_THRESHOLD)
     columns = ("layouts", "sieve/s", "priced/s", "+bounded/s", "evaluated/s", "search/s")
     columns += ("first/s", "wall s", "CPU s", "MB")
     widths = (9, 12, 12, 12, 12, 12, 12, 9, 9, 8)

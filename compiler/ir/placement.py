@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 from math import prod
 from typing import Literal
 
@@ -67,9 +68,8 @@ class Mesh:
         If a mesh splits an axis into parts that ``SUB_AXES`` lists for its name, the name selects
         these parts.
         """
-        # Callers name dp or cp without checking whether this mesh splits the axis.
-        wanted = {*names, *(part for name in names for part in SUB_AXES.get(name, ()))}
-        return tuple(axis for axis in self.axes if axis.name in wanted)
+        wanted = _with_sub_axes(names)
+        return tuple([axis for axis in self.axes if axis.name in wanted])
 
     def group_size(self, *names: str) -> int:
         """Return the number of ranks in a process group that spans the axes ``names``."""
@@ -91,6 +91,13 @@ class Mesh:
         members = _ranks_along(inside)
         bases = _ranks_along(axis for axis in self.axes if axis not in inside)
         return [[base + member for member in members] for base in bases]
+
+
+@cache
+def _with_sub_axes(names: tuple[str, ...]) -> frozenset[str]:
+    """Return ``names`` and their ``SUB_AXES``."""
+    # Callers name dp or cp without checking whether a mesh splits the axis.
+    return frozenset(chain(names, *(SUB_AXES.get(name, ()) for name in names)))
 
 
 def _ranks_along(axes: Iterable[Axis]) -> list[int]:

@@ -142,19 +142,21 @@ class LayoutFilter(PricedLayouts):
             # Rounding errors must not decide between layouts that need equal memory.
             return peak < least * (1 - ROUNDING)
 
-        for peak, point in self.valid_peaks(may_be_smallest):
+        for point, peaks in self.valid_peaks(may_be_smallest):
             used.add(point.degrees)
-            if may_be_smallest(peak):
-                least, found = peak, point
+            for level, peak in peaks.items():
+                if may_be_smallest(peak):
+                    least, found = peak, point.with_recompute_level(level)
         sizes = (size for one in used for size in one._asdict().items())
         return None if found is None else (found, frozenset(name for name, n in sizes if n > 1))
 
     def valid_peaks(
         self, is_needed: Callable[[float], bool] = lambda _: True
-    ) -> Iterator[tuple[float, LayoutPoint]]:
-        """Yield (peak bytes on the fullest stage, point) for each valid layout.
+    ) -> Iterator[tuple[LayoutPoint, dict[int, float]]]:
+        """Yield (point, {recompute level: peak bytes on the fullest stage}) of the valid layouts.
 
-        If ``is_needed`` is False for a lower bound of the peak, the bound takes its place.
+        Layouts that differ only in recompute are in one item. If ``is_needed`` is False for a lower
+        bound of the peak, the bound takes its place.
         """
         for degrees in self.space.parallel_sizes():
             splits = self._checked_splits(degrees.pp)
@@ -165,29 +167,29 @@ class LayoutFilter(PricedLayouts):
 
     def _valid_peaks_of_split(
         self, mesh: CheckedMesh, split: CheckedSplit, is_needed: Callable[[float], bool]
-    ) -> Iterator[tuple[float, LayoutPoint]]:
+    ) -> Iterator[tuple[LayoutPoint, dict[int, float]]]:
         """Yield ``valid_peaks`` of the parallel sizes of ``mesh`` and the stages of ``split``."""
-        static: tuple[float, ...] = ()
-        step, cells = 0.0, self._cells(mesh, split)
+        cells, shape, valid = self._cells(mesh, split), split.shape, self._valid
+        waits = self._memory.has_waiting_gradients
         for point, count, violated in self._siblings(mesh, split):
-            if max(violated) < self._valid:
+            if max(violated) < valid:
                 continue
-            # The static bytes do not depend on the micro-batch, so they are computed once per mesh.
-            if not static:
-                layout = self.build_layout(point)
-                static, step = self._memory.static_bytes(layout, split.shape)
-            held = self._with_graphs(static, point, split.shape)
+            static, step = self._static_bytes(mesh, shape, point)
+            held = self._with_graphs(static, point, shape)
             cell, left = self._activations(cells, split, point)
-            flights = split.shape.in_flight_at_peak(split.vpp, count)
+            flights = shape.in_flight_at_peak(split.vpp, count)
+            peaks = {}
             for level, rows in enumerate(cell.levels):
-                if violated[level] != self._valid:
+                if violated[level] < valid:
                     continue
                 # limit - left is the size of the buffers between stages.
                 peak = _peak_bytes(held, flights, rows, step) + self._limit - left
-                if is_needed(peak):  # the search computes most peaks only without these gradients
-                    rows = self._memory.with_waiting_gradients(rows, point, level, split.shape)
+                # The search computes most peaks only without these gradients.
+                if waits and is_needed(peak):
+                    rows = self._memory.with_waiting_gradients(rows, point, level, shape)
                     peak = _peak_bytes(held, flights, rows, step) + self._limit - left
-                yield peak, point.with_recompute_level(level)
+                peaks[level] = peak
+            yield point, peaks
 
     def _checked_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
         """Return all splits of the layers into ``pp`` stages, checked; the result is cached."""
@@ -236,12 +238,11 @@ class LayoutFilter(PricedLayouts):
 
     def _filter_split(self, mesh: CheckedMesh, split: CheckedSplit) -> None:
         """Filter the layouts with the parallel sizes of ``mesh`` and the stages of ``split``."""
-        lost, valid, static, cells = self._lost, self._valid, None, None
+        lost, valid, cells = self._lost, self._valid, None
         for point, count, violated in self._siblings(mesh, split):
             if max(violated) == valid:
-                if static is None:
-                    static = self._static_bytes(mesh, split, point)
-                if static:
+                static, step = self._static_bytes(mesh, split.shape, point)
+                if step <= self._limit:
                     cells = self._cells(mesh, split) if cells is None else cells
                     cell, left = self._activations(cells, split, point)
                     held = self._with_graphs(static, point, split.shape)
@@ -281,7 +282,8 @@ class LayoutFilter(PricedLayouts):
             if violated[level] < valid:
                 lost[violated[level]] += 1
                 continue
-            rows = self._memory.with_waiting_gradients(rows, point, level, shape)
+            if self._memory.has_waiting_gradients:
+                rows = self._memory.with_waiting_gradients(rows, point, level, shape)
             for fixed, flight, (each, once) in zip(static, flights, rows, strict=True):
                 if fixed + flight * each + once > left:
                     lost[valid] += 1
@@ -298,16 +300,16 @@ class LayoutFilter(PricedLayouts):
                 return
 
     def _static_bytes(
-        self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint
-    ) -> tuple[float, ...]:
-        """Return the memory without activations, in bytes, for each group of equal pipeline stages.
+        self, mesh: CheckedMesh, shape: StageShape, point: LayoutPoint
+    ) -> tuple[tuple[float, ...], float]:
+        """Return ``PeakMemoryCache.static_bytes`` of layout ``point``; cached.
 
-        The result is empty if these bytes already exceed the device memory.
+        The layout has the parallel sizes of ``mesh`` and the stages ``shape``.
         """
-        found = mesh.static.get(split.shape)
+        found = mesh.static.get(shape)
         if found is None:
-            static, step = self._memory.static_bytes(self.build_layout(point), split.shape)
-            found = mesh.static[split.shape] = static if step <= self._limit else ()
+            found = self._memory.static_bytes(self.build_layout(point), shape)
+            mesh.static[shape] = found
         return found
 
     def _with_graphs(
@@ -355,4 +357,4 @@ def _peak_bytes(
     ``step`` is the memory of the optimizer step, which can be the peak.
     """
     stages = zip(static, flights, rows, strict=True)
-    return max(step, max(fixed + flight * each + once for fixed, flight, (each, once) in stages))
+    return max(step, *[fixed + flight * each + once for fixed, flight, (each, once) in stages])

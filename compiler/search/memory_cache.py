@@ -11,6 +11,8 @@ So each further layout costs one multiplication and two additions per stage.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
+from operator import mul
 
 from parc.compiler.cost.memory.activations import backward_working_bytes, saved_activation_bytes
 from parc.compiler.cost.memory.micro_batches import cached_layer_activations, logits_bytes
@@ -52,8 +54,8 @@ not try block recompute, because vpp then has no effect."""
 ParameterCounts = tuple[tuple[float, float, float], ...]
 """(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each group
 of equal stages that can have the memory peak."""
-BytesPerLayer = tuple[tuple[float, float], ...]
-"""(bytes that one layer keeps for the backward pass, bytes of its working set) per layer kind."""
+BytesPerLayer = tuple[tuple[float, ...], tuple[float, ...]]
+"""(bytes that one layer keeps for the backward pass, bytes of its working set), each by kind."""
 StageRows = tuple[tuple[tuple[int, ...], float, float, float], ...]
 """(layers by kind, bytes of logits and loss, bytes of the embedding's dropout mask, bytes of the
 output projection's input and of buffers for overlap) of each group of equal stages."""
@@ -134,6 +136,10 @@ class PeakMemoryCache:
         self.activations: dict[ActivationKey, dict[int, StageActivations]] = {}
         """Activation bytes by micro-batch size."""
         self._program = memory_model_at_zero_stage(cost_model, zero_stage)
+        self.has_waiting_gradients = bool(
+            self._program.waiting_gradients or self._program.reduced_bytes
+        )
+        """True if gradients can wait for their reduction at the memory peak."""
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._mesh: tuple[tuple[int, ...], tuple[float, float, float]] = ((), (0.0, 0.0, 0.0))
@@ -213,8 +219,6 @@ class PeakMemoryCache:
 
         ``rows`` are those of ``level`` in ``StageActivations.levels``.
         """
-        if not (self._program.waiting_gradients or self._program.reduced_bytes):
-            return rows
         layout, program = self._build(point.with_recompute_level(level)), self._program
         return tuple(
             (
@@ -341,12 +345,9 @@ class PeakMemoryCache:
             cached_layer_activations(self._cost_model, layout, kind, self._program)
             for kind in self._kinds
         ]
-        return tuple(
-            (
-                factor * saved_activation_bytes(layer, layout, 1, 1),
-                factor * backward_working_bytes(layer, layout),
-            )
-            for layer in layers
+        return (
+            tuple([factor * saved_activation_bytes(layer, layout, 1, 1) for layer in layers]),
+            tuple([factor * backward_working_bytes(layer, layout) for layer in layers]),
         )
 
     def _bytes_with_block_recompute(
@@ -378,12 +379,13 @@ def _sum_layers(unit: BytesPerLayer, rows: StageRows) -> tuple[tuple[float, floa
     Each item is (bytes per micro-batch in flight, bytes that are allocated only once). The second
     number contains the largest working set of any layer, because only one layer runs at a time.
     """
-    pairs = []
-    for counts, head, extra, buffer in rows:
-        kept, once = 0.0, head
-        for count, (each, working) in zip(counts, unit, strict=True):
-            kept += count * each
-            if count and working > once:
-                once = working
-        pairs.append((kept + extra, once + buffer))
-    return tuple(pairs)
+    saved, working = unit
+    return tuple(
+        [
+            (
+                sum(map(mul, counts, saved)) + extra,
+                max((head, *compress(working, counts))) + buffer,
+            )
+            for counts, head, extra, buffer in rows
+        ]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -50,11 +51,15 @@ class PricedLayouts:
         """Return the seconds per step of ``point``, as ``Survivor`` defines them."""
         seconds = self._seconds.get(point)
         if seconds is None:
-            _, shape = self._splits[point.pp, point.vpp][point.split]
-            count = self._micro_batches(point)
-            seconds = self.mesh_times(point).step_seconds(point, shape, count)
+            (seconds,) = self.sibling_seconds(point, (point.level,))
             self._seconds[point] = seconds
         return seconds
+
+    def sibling_seconds(self, point: LayoutPoint, levels: Iterable[int]) -> list[float]:
+        """Return ``step_seconds`` of ``point`` with each of the recompute ``levels``."""
+        _, shape = self._splits[point.pp, point.vpp][point.split]
+        count = self._micro_batches(point)
+        return self.mesh_times(point).step_seconds(point, shape, count, levels)
 
     def least_seconds(self, point: LayoutPoint) -> float:
         """Return a lower bound of ``step_seconds`` and ``best_split_seconds``, computed quickly."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
-from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, work_per_micro_batch
+from parc.compiler.cost.setup.stages import (
+    EqualStageGroup,
+    StageContents,
+    Work,
+    work_per_micro_batch,
+)
 from parc.compiler.ir import Model, Schedule
 
-LOADS = tuple(item.name for item in fields(StageContents) if item.name not in ("chunks", "counts"))
+LOADS = tuple(name for name in StageContents._fields if name not in ("chunks", "counts"))
 
 
 @dataclass(slots=True, eq=False)
@@ -31,10 +36,10 @@ class StageShape:
     counts: tuple[tuple[int, ...], ...]
     """Layers by kind, including multi-token prediction layers, for each group in
     ``peak_candidates``."""
-    work: tuple[tuple[tuple[int, ...], int, int], ...]
-    """(layers by kind, output heads, ranks) for each set of ranks with equal computation time."""
-    whole: tuple[tuple[int, ...], int]
-    """(layers by kind, output heads) of all ranks together."""
+    work: tuple[tuple[Work, int], ...]
+    """(work of one rank, ranks) for each set of ranks with equal computation time."""
+    whole: Work
+    """Work of all ranks together."""
     schedule: Schedule | None
     """Pipeline schedule. None means interleaved if vpp is larger than 1, and 1f1b otherwise."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
@@ -52,7 +57,7 @@ class StageShape:
         ``work`` of the result merges groups with equal computation time. ``peak_candidates`` of the
         result omits groups that cannot have the memory peak.
         """
-        work: dict[tuple[tuple[int, ...], int], int] = {}
+        work: dict[Work, int] = {}
         for one in classes:
             work_of_stage = work_per_micro_batch(model, one.load)
             work[work_of_stage] = work.get(work_of_stage, 0) + one.count
@@ -77,8 +82,8 @@ class StageShape:
                 sum(two.count for one, two in zip(fullest, classes, strict=True) if one is own)
                 for own in peak_candidates
             ),
-            counts=tuple(work_per_micro_batch(model, one.load)[0] for one in peak_candidates),
-            work=tuple((*work_of_stage, count) for work_of_stage, count in work.items()),
+            counts=tuple(work_per_micro_batch(model, one.load)[1:] for one in peak_candidates),
+            work=tuple(work.items()),
             whole=_sum_over_ranks(work),
             schedule=schedule,
         )
@@ -102,12 +107,10 @@ class StageShape:
         return flights
 
 
-def _sum_over_ranks(work: dict[tuple[tuple[int, ...], int], int]) -> tuple[tuple[int, ...], int]:
-    """Return (layers by kind, output heads) of all ranks; ``work`` is {those of one: ranks}."""
-    layers = zip(
-        *([count * ranks for count in one] for (one, _), ranks in work.items()), strict=True
-    )
-    return tuple(map(sum, layers)), sum(heads * ranks for (_, heads), ranks in work.items())
+def _sum_over_ranks(work: dict[Work, int]) -> Work:
+    """Return the work of all ranks; ``work`` is {work of one rank: ranks}."""
+    columns = zip(*([count * ranks for count in one] for one, ranks in work.items()), strict=True)
+    return tuple(map(sum, columns))
 
 
 def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGroup) -> bool:

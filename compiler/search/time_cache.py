@@ -3,14 +3,14 @@
 Terms that several layouts share are computed once. The time of one layer depends on the micro-batch
 size, on tp, cp, ep and etp, and on the links that their process groups span; the time of a stage
 depends in addition on the stage shape and the recompute level. The gradient traffic depends on the
-mesh and the stage shape. Only the last lines of ``MeshTimes.step_seconds`` run per layout.
+mesh and the stage shape. Only the loop of ``MeshTimes.step_seconds`` runs per layout.
 ``step_time`` adds its terms in a different order, so the last digits differ. Therefore the
 search evaluates its best layouts again with ``step_time``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
 from operator import add, mul
@@ -24,7 +24,7 @@ from parc.compiler.cost.step.gradients import (
     final_reduce_seconds,
     gradient_overlap_fraction,
 )
-from parc.compiler.cost.step.layer_time import output_head_seconds
+from parc.compiler.cost.step.layer_time import LayerTime, output_head_seconds
 from parc.compiler.cost.step.stage_time import cached_layer_time, recompute_seconds
 from parc.compiler.cost.step.step_time import (
     bubble_fraction_of_1f1b,
@@ -38,19 +38,20 @@ from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.survivors import ROUNDING
-from parc.compiler.search.work_counts import WorkCounts
-
-BLOCK = -1
-"""Key of ``MicroBatchTimes.repeats`` for block recompute, whose levels differ only in how many
-layers are recomputed."""
+from parc.compiler.search.work_counts import RankPaths, WorkCounts
 
 
-LayerSeconds = tuple[tuple[float, ...], tuple[float, ...]]
-"""(computation, total with recompute) of one layer of each kind. With block recompute, the totals
-are without recompute, and those of the recompute of each kind follow."""
-CriticalPath = tuple[float, float, int]
-"""(seconds per micro-batch, seconds per step, hops) of ``unequal_chunks.CriticalPath``; a plain
-tuple, because a search computes many."""
+@dataclass(slots=True)
+class LevelTimes:
+    """Times in seconds of the components of ``Work`` with one recompute level."""
+
+    computing: tuple[float, ...]
+    totals: tuple[float, ...]
+    """Times with communication and recompute. With block recompute, they are without recompute, and
+    those of the recompute of each layer kind follow."""
+    paces: dict[tuple[StageShape, int], tuple[float, float, float]] = field(default_factory=dict)
+    """(shape, vpp) -> (time of the slowest stage, computation in that stage, total time of all
+    stages). vpp is 1 without block recompute, because it then has no effect."""
 
 
 @dataclass(slots=True)
@@ -62,21 +63,12 @@ class MicroBatchTimes:
     """
 
     head: float
-    repeats: dict[int, LayerSeconds] = field(default_factory=dict)
-    """Recompute level or ``BLOCK`` -> times of the layers."""
-    whole: dict[tuple[tuple[tuple[int, ...], int], int], float] = field(default_factory=dict)
-    """(``StageShape.whole``, recompute level) -> least time of all stages together."""
-    paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
-        default_factory=dict
-    )
-    """(shape, recompute level, vpp) -> (time of the slowest stage, computation in that stage, total
-    time of all stages)."""
+    layers: tuple[LayerTime, ...]
+    """Times of one layer of each kind, without recompute."""
+    levels: dict[int, LevelTimes] = field(default_factory=dict)
+    """Recompute level -> times with it."""
     hops: dict[int, float] = field(default_factory=dict)
     """Distance between neighboring pipeline stages, in ranks -> exposed seconds of one hop."""
-    paths: dict[tuple[StageShape, int, int], list[CriticalPath]] = field(default_factory=dict)
-    """(shape, recompute level, vpp) -> lower bounds of the step time with interleaving."""
-    idle: dict[tuple[int, int], float] = field(default_factory=dict)
-    """(pp, recompute level) -> fraction of the 1F1B bubble that remains with the schedule."""
 
 
 class StepTimeCache:
@@ -91,8 +83,9 @@ class StepTimeCache:
         """
         self.cost_model, self.build = cost_model, build
         self.work = WorkCounts(cost_model, build, levels)
-        self.is_block = self.work.is_block
         self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
+        # (pp, recompute level) -> fraction of the 1F1B bubble that remains with the schedule
+        self._idle: dict[tuple[int, int], float] = {}
 
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
         """Return the times that all layouts with the parallel sizes of ``point`` share."""
@@ -107,29 +100,36 @@ class StepTimeCache:
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
     def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:
-        """Return a new entry of the cache for the micro-batch size of ``point``.
+        """Return a new entry of the cache for the micro-batch size of ``point``."""
+        cost_model, layout = self.cost_model, self.build(point)
+        kinds = cost_model.problem.model.kinds
+        layers = tuple([cached_layer_time(cost_model, layout, kind) for kind in kinds])
+        return MicroBatchTimes(output_head_seconds(cost_model, layout), layers)
 
-        The entry contains the time of the output head. The times of layers are added later.
-        """
-        return MicroBatchTimes(output_head_seconds(self.cost_model, self.build(point)))
-
-    def layer_seconds(self, row: MicroBatchTimes, point: LayoutPoint) -> LayerSeconds:
-        """Return the times of one layer of each kind, with the recompute of layout ``point``."""
-        is_block = self.is_block[point.level]
-        key = BLOCK if is_block else point.level
-        timed = row.repeats.get(key)
+    def times_of_level(self, row: MicroBatchTimes, point: LayoutPoint) -> LevelTimes:
+        """Return the times of ``row`` with the recompute level of layout ``point``."""
+        timed = row.levels.get(point.level)
         if timed is None:
             layout, kinds = self.build(point), self.cost_model.problem.model.kinds
-            layers = [cached_layer_time(self.cost_model, layout, kind) for kind in kinds]
-            again = tuple(
+            again = [
                 recompute_seconds(self.cost_model, layout, layer, kind)
-                for layer, kind in zip(layers, kinds, strict=True)
-            )
-            computing = tuple(one.compute for one in layers)
-            totals = tuple(one.total for one in layers)
-            totals = totals + again if is_block else tuple(map(add, totals, again))
-            timed = row.repeats[key] = computing, totals
+                for layer, kind in zip(row.layers, kinds, strict=True)
+            ]
+            computing = [layer.compute for layer in row.layers]
+            totals = [layer.total for layer in row.layers]
+            is_block = self.work.is_block[point.level]
+            totals = totals + again if is_block else list(map(add, totals, again))
+            timed = LevelTimes((row.head, *computing), (row.head, *totals))
+            row.levels[point.level] = timed
         return timed
+
+    def idle_fraction(self, point: LayoutPoint) -> float:
+        """Return the fraction of the 1F1B bubble that remains with the schedule of ``point``."""
+        key = (point.pp, point.level)
+        idle = self._idle.get(key)
+        if idle is None:
+            idle = self._idle[key] = bubble_fraction_of_1f1b(self.build(point))
+        return idle
 
 
 class MeshTimes:
@@ -156,45 +156,50 @@ class MeshTimes:
         self._copies: dict[tuple[StageShape, bool], float] = {}
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
-    def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
-        """Return the seconds per step of layout ``point`` with the pipeline stages ``shape``."""
-        row = self._times_of_micro_batch(point)
-        slowest, compute, whole = self.pace(point, shape)
-        fold = self._folds.get(shape)
-        if fold is None:
-            fold = self._folds[shape] = self._gradient_and_optimizer_times(point)
-        traffic, optimizer = fold
+    def step_seconds(
+        self, point: LayoutPoint, shape: StageShape, micro_batches: int, levels: Iterable[int]
+    ) -> list[float]:
+        """Return the seconds per step of layout ``point`` with each of the recompute ``levels``.
+
+        The layout has the pipeline stages ``shape``.
+        """
+        batch, row, vpp = self._batch, self._times_of_micro_batch(point), point.vpp
+        interleaved = shape.schedule in (None, "interleaved")
+        is_by_chunk = interleaved and is_in_groups_of_ranks(shape.pp, vpp, micro_batches)
+        traffic, once = self._gradient_and_optimizer_times(point, shape)
+        once += self._copy_seconds(point, shape, micro_batches)
+        hop = self._hop_seconds(row, point)
+        hops = waited_hops(batch.cost_model, shape.pp, vpp, micro_batches)
         # Some frameworks exchange gradients after every micro-batch, others once per step.
         rounds = micro_batches if self._sharded else 1
-        interleaved = shape.schedule in (None, "interleaved")
-        vpp = point.vpp
         chunks = (shape.pp, vpp if interleaved else 1, micro_batches)
-        exposed = exposed_seconds_of_step(traffic, self._hidden * slowest, rounds, chunks)
-        seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
-        seconds += self._copy_seconds(point, shape, micro_batches)
-        if shape.pp == 1:
-            return seconds
+        found = []
+        for level in levels:
+            point = point.with_recompute_level(level)
+            timed = batch.times_of_level(row, point)
+            slowest, compute, whole = self._pace(timed, point, shape)
+            if is_by_chunk:
+                paths = batch.work.of_paths(point, shape)
+                seconds = longest_path_seconds(paths, timed.totals, micro_batches, hop)
+            else:
+                # The 1F1B bubble is one micro-batch on each of the other stages, and vpp virtual
+                # stages divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section
+                # 2.2).
+                bubble = batch.idle_fraction(point) * (whole - slowest) / vpp
+                seconds = micro_batches * slowest + bubble + hop * hops
+            exposed = exposed_seconds_of_step(traffic, self._hidden * slowest, rounds, chunks)
+            found.append(seconds + micro_batches * self._wait * compute + exposed + once)
+        return found
+
+    def _hop_seconds(self, row: MicroBatchTimes, point: LayoutPoint) -> float:
+        """Return the exposed seconds of one hop between neighboring pipeline stages."""
+        if point.pp == 1:
+            return 0.0
         hop = row.hops.get(self._stride)
         if hop is None:
             layout = self._batch.build(point)
             hop = row.hops[self._stride] = stage_boundary_seconds(self._batch.cost_model, layout)
-        if interleaved and is_in_groups_of_ranks(shape.pp, vpp, micro_batches):
-            key = (shape, point.level, vpp)
-            paths = row.paths.get(key)
-            if paths is None:
-                paths = row.paths[key] = self._critical_paths(row, point, shape)
-            pipeline = max([micro_batches * each + once + hops * hop for each, once, hops in paths])
-            return seconds + pipeline - micro_batches * slowest
-        idle = row.idle.get((shape.pp, point.level))
-        if idle is None:
-            idle = row.idle[shape.pp, point.level] = bubble_fraction_of_1f1b(
-                self._batch.build(point)
-            )
-        # The 1F1B bubble is one micro-batch on each of the other stages, and vpp virtual stages
-        # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
-        bubble = idle * (whole - slowest) / vpp
-        hops = waited_hops(self._batch.cost_model, shape.pp, vpp, micro_batches)
-        return seconds + bubble + hop * hops
+        return hop
 
     def _copy_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
         """Return the seconds per step of a rank's copies of weights and gradients."""
@@ -211,11 +216,9 @@ class MeshTimes:
 
         The bound is the time of all micro-batches if the ranks divided the work equally.
         """
-        row = self._times_of_micro_batch(point)
-        key = (shape.whole, point.level)
-        whole = row.whole.get(key)
-        if whole is None:
-            whole = row.whole[key] = self._least_whole_seconds(row, point, shape)
+        timed = self._batch.times_of_level(self._times_of_micro_batch(point), point)
+        # Block recompute, which repeats a part of the layers, is left out.
+        whole: float = sum(map(mul, shape.whole, timed.totals))
         return micro_batches * whole / shape.pp * (1 - ROUNDING)
 
     def _times_of_micro_batch(self, point: LayoutPoint) -> MicroBatchTimes:
@@ -225,28 +228,25 @@ class MeshTimes:
             row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
         return row
 
-    def _least_whole_seconds(
-        self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
-    ) -> float:
-        """Return the seconds per micro-batch of all stages together, at least.
-
-        Block recompute, which repeats a part of the layers, is left out.
-        """
-        counts, heads = shape.whole
-        _, totals = self._batch.layer_seconds(row, point)
-        seconds: float = heads * row.head + sum(map(mul, counts, totals))
-        return seconds
-
-    def pace(self, point: LayoutPoint, shape: StageShape) -> tuple[float, float, float]:
+    def _pace(
+        self, timed: LevelTimes, point: LayoutPoint, shape: StageShape
+    ) -> tuple[float, float, float]:
         """Return (time of the slowest stage, computation in that stage, total time of all stages).
 
         All three are in seconds per micro-batch, for layout ``point`` with the stages ``shape``.
         """
-        row, is_block = self._rows[point.micro_batch], self._batch.is_block[point.level]
-        key = (shape, point.level, point.vpp if is_block else 1)
-        pace = row.paces.get(key)
+        work = self._batch.work
+        key = (shape, point.vpp if work.is_block[point.level] else 1)
+        pace = timed.paces.get(key)
         if pace is None:
-            pace = row.paces[key] = self._stage_seconds(row, point, shape)
+            slowest, most, whole = -1.0, shape.whole, 0.0
+            for one, ranks in work.of_stages(point, shape):
+                # A sum over a map, because a loop over the kinds takes twice as long.
+                seconds = sum(map(mul, one, timed.totals))
+                whole += ranks * seconds
+                if seconds > slowest:
+                    slowest, most = seconds, one
+            pace = timed.paces[key] = slowest, sum(map(mul, most, timed.computing)), whole
         return pace
 
     def best_split_seconds(
@@ -261,13 +261,15 @@ class MeshTimes:
             seconds: step time of ``point``.
             layers: the longest stage has at least this number of layers.
         """
-        slowest, _, _ = self.pace(point, shape)
+        interleaved = shape.schedule in (None, "interleaved")
+        timed = self._batch.times_of_level(self._times_of_micro_batch(point), point)
+        slowest, _, _ = self._pace(timed, point, shape)
         least, balanced = self._least_slowest_seconds(point, shape, layers)
-        paths = self._rows[point.micro_batch].paths.get((shape, point.level, point.vpp))
-        if paths is None:
+        if not (interleaved and is_in_groups_of_ranks(shape.pp, point.vpp, micro_batches)):
             return seconds - micro_batches * (slowest - balanced)
         # With interleaving, chunks of other lengths may shorten the bubble too.
-        pipeline = max([micro_batches * each + once for each, once, _ in paths])
+        paths = self._batch.work.of_paths(point, shape)
+        pipeline = longest_path_seconds(paths, timed.totals, micro_batches, 0.0)
         without_bubble = seconds - pipeline + micro_batches * balanced
         return max(seconds - micro_batches * (slowest - least), without_bubble)
 
@@ -279,65 +281,56 @@ class MeshTimes:
         The first value is the least if layers and output heads could be on any stage, the second if
         the heads stay on their ranks. The longest stage has at least ``layers`` layers.
         """
-        _, _, whole = self.pace(point, shape)
-        least, row = whole / shape.pp, self._rows[point.micro_batch]
-        if self._batch.is_block[point.level]:
+        timed = self._batch.times_of_level(self._times_of_micro_batch(point), point)
+        _, _, whole = self._pace(timed, point, shape)
+        least = whole / shape.pp
+        if self._batch.work.is_block[point.level]:
             return least, least
-        counts, _ = shape.whole
-        _, each = self._batch.layer_seconds(row, point)
+        head, *each = timed.totals
+        counts = shape.whole[1:]
         for count, seconds in zip(counts, each, strict=True):
             # Some stage has at least the mean number of layers, rounded up.
             least = max(least, ceil(count / shape.pp) * seconds)
         least = max(least, layers * min(each))
-        heads = [(count * row.head, ranks) for _, count, ranks in shape.work]
+        heads = [(work[0] * head, ranks) for work, ranks in shape.work]
         return least, seconds_to_hold(sum(counts), min(each), heads, least)
 
     def _gradient_and_optimizer_times(
-        self, point: LayoutPoint
+        self, point: LayoutPoint, shape: StageShape
     ) -> tuple[tuple[float, float, float], float]:
         """Return the times of one gradient exchange, and the seconds that are spent once per step.
 
         The times of the exchange are the result of ``data_parallel_round_seconds``. Spent once per
         step are the optimizer step and the final reduction of gradients.
         """
-        cost_model, layout = self._batch.cost_model, self._batch.build(point)
-        once = optimizer_seconds(cost_model, layout) + final_reduce_seconds(cost_model, layout)
-        return data_parallel_round_seconds(cost_model, layout), once
+        found = self._folds.get(shape)
+        if found is None:
+            cost_model, layout = self._batch.cost_model, self._batch.build(point)
+            once = optimizer_seconds(cost_model, layout) + final_reduce_seconds(cost_model, layout)
+            found = self._folds[shape] = data_parallel_round_seconds(cost_model, layout), once
+        return found
 
-    def _stage_seconds(
-        self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
-    ) -> tuple[float, float, float]:
-        """Return (time of the slowest stage, computation in that stage, total time of all stages).
 
-        All three are in seconds per micro-batch.
-        """
-        computing, totals = self._batch.layer_seconds(row, point)
-        slowest, busy, whole = -1.0, 0.0, 0.0
-        for counts, heads, ranks in self._batch.work.of_stages(point, shape):
-            # A sum over a map, because a loop over the kinds takes twice as long.
-            seconds = heads * row.head
-            total = seconds + sum(map(mul, counts, totals))
-            whole += ranks * total
-            if total > slowest:
-                slowest, busy = total, seconds + sum(map(mul, counts, computing))
-        return slowest, busy, whole
+def longest_path_seconds(
+    paths: Iterable[RankPaths], seconds: Sequence[float], micro_batches: int, hop: float
+) -> float:
+    """Return the time in seconds of the longest of the ``critical_paths`` of a step.
 
-    def _critical_paths(
-        self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
-    ) -> list[CriticalPath]:
-        """Return the lower bounds of the step time of layout ``point``, which is interleaved.
-
-        They are those of ``critical_paths``.
-        """
-        each = (*self._batch.layer_seconds(row, point)[1], row.head)
-        slowest, paths = -1.0, list[CriticalPath]()
-        for own, before, without, hops, more_hops in self._batch.work.of_paths(point, shape):
-            whole = sum(map(mul, own, each))
-            if whole > slowest:
-                slowest = whole
-                paths.append((whole, sum(map(mul, before, each)), hops))
-                paths.append((whole, sum(map(mul, without, each)), more_hops))
-        return paths
+    Args:
+        paths: work of the paths, last rank first.
+        seconds: time of each component of the work.
+        micro_batches: number of micro-batches per step.
+        hop: seconds of a hop between stages.
+    """
+    slowest, longest = -1.0, 0.0
+    for own, before, without, hops, more_hops in paths:
+        whole = sum(map(mul, own, seconds))
+        if whole > slowest:
+            slowest = whole
+            first = sum(map(mul, before, seconds)) + hops * hop
+            second = sum(map(mul, without, seconds)) + more_hops * hop
+            longest = max(longest, micro_batches * whole + max(first, second))
+    return longest
 
 
 def seconds_to_hold(

@@ -2,35 +2,40 @@
 
 The numbers depend on the stage split and the recompute level only. With the times of one layer and
 of one output head, which depend on the parallel sizes and the micro-batch, they give the times of
-stages and paths as sums of products.
+stages and paths as sums of products. With block recompute, the numbers of recomputed layers of each
+kind follow those of ``Work``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import itemgetter, le
 from typing import NamedTuple
 
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.setup.stages import StageContents, recomputed_layers, work_per_micro_batch
+from parc.compiler.cost.setup.stages import (
+    StageContents,
+    Work,
+    recomputed_layers,
+    work_per_micro_batch,
+)
 from parc.compiler.ir import Layout, ModelChunk, Recompute
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
-Counts = tuple[int, ...]
-"""Number of layers of each kind, in the order of ``Model.kinds``. With block recompute, the numbers
-of recomputed layers of each kind follow."""
-StageWork = tuple[tuple[Counts, int, int], ...]
-"""(layers, output heads, ranks) for each set of ranks with equal computation time."""
+StageWork = tuple[tuple[Work, int], ...]
+"""(work of one rank, ranks) for each set of ranks with equal computation time."""
 
 
 class RankPaths(NamedTuple):
-    """Work of the two ``critical_paths`` through one rank: ``Counts``, then output heads."""
+    """Work of the two ``critical_paths`` through one rank."""
 
-    whole: Counts
+    whole: Work
     """Work of the rank per micro-batch."""
-    first: Counts
+    first: Work
     """Work before the first chunk of the rank."""
-    second: Counts
+    second: Work
     """Work before the last chunk of the rank, minus that which the second path misses."""
     first_hops: int
     second_hops: int
@@ -61,7 +66,7 @@ class WorkCounts:
         if found is None:
             layout = self._build(point)
             found = self._stages[key] = tuple(
-                (*self._with_recompute(layout, one.load, layout.split.chunks[one.first]), one.count)
+                (self._with_recompute(layout, one.load, layout.split.chunks[one.first]), one.count)
                 for one in shape.classes
             )
         return found
@@ -80,48 +85,48 @@ class WorkCounts:
                     self._with_recompute(layout, load, (chunk,))
                     for chunk, load in zip(distinct.chunks, distinct.contents, strict=True)
                 )
-            chunks = [(*counts, heads) for counts, heads in work]
-            found = self._paths[key] = _work_of_paths(shape.pp, chunks, distinct.order)
+            found = self._paths[key] = work_of_paths(shape.pp, work, distinct.order)
         return found
 
     def _with_recompute(
         self, layout: Layout, load: StageContents, chunks: tuple[ModelChunk, ...]
-    ) -> tuple[Counts, int]:
-        """Return (layers and recomputed layers of each kind, output heads) of ``chunks``."""
+    ) -> Work:
+        """Return the work of ``chunks``, then their recomputed layers of each kind."""
         model = self._cost_model.problem.model
-        counts, heads = work_per_micro_batch(model, load)
         again = recomputed_layers(model, layout.recompute, load, chunks)
-        return (*counts, *(again.get(kind, 0) for kind in model.kinds)), heads
+        repeated = [again.get(kind, 0) for kind in model.kinds]
+        return (*work_per_micro_batch(model, load), *repeated)
 
 
-def _work_of_paths(
-    ranks: int, chunks: Sequence[Counts], order: Sequence[int]
+def work_of_paths(
+    ranks: int, chunks: Sequence[Work], order: Sequence[int]
 ) -> tuple[RankPaths, ...]:
     """Return the work of the critical paths (``critical_paths``) through the ranks, last first.
 
-    Of ranks with equal chunks, only the paths through the last one are returned, because it has
-    most work before its chunks.
+    Only the paths through ranks that can be slower than all later ranks are returned.
 
     Args:
         ranks: pipeline ranks.
         chunks: work of the distinct chunks.
         order: index into ``chunks`` of every chunk, in model order.
     """
-    before = [(0,) * len(chunks[0])]
-    for index in order:
-        before.append(_sum_counts(before[-1], chunks[index]))
+    columns = list(zip(*chunks, strict=True))
+    # Per component of the work: its sum over the first n chunks, for each n.
+    sums = [list(accumulate(map(column.__getitem__, order), initial=0)) for column in columns]
     last = len(order) - ranks
     distinct = {tuple(order[rank::ranks]): rank for rank in range(ranks)}
-    found = []
-    for own, rank in sorted(distinct.items(), key=lambda item: item[1], reverse=True):
-        whole = _sum_counts(*(chunks[index] for index in own))
+    found = list[RankPaths]()
+    for own, rank in sorted(distinct.items(), key=itemgetter(1), reverse=True):
+        whole = tuple([sum(map(column.__getitem__, own)) for column in columns])
+        # A rank with no more work of any kind than a later one is not slower.
+        if any(all(map(le, whole, one.whole)) for one in found):
+            continue
+        first = tuple([one[rank] for one in sums])
         second = tuple(
-            passed - ranks * (each - late)
-            for passed, each, late in zip(before[last + rank], whole, chunks[own[-1]], strict=True)
+            [
+                one[last + rank] - ranks * (each - late)
+                for one, each, late in zip(sums, whole, chunks[own[-1]], strict=True)
+            ]
         )
-        found.append(RankPaths(whole, before[rank], second, 2 * rank, 2 * (last + rank)))
+        found.append(RankPaths(whole, first, second, 2 * rank, 2 * (last + rank)))
     return tuple(found)
-
-
-def _sum_counts(*counts: Counts) -> Counts:
-    return tuple(map(sum, zip(*counts, strict=True)))

@@ -96,7 +96,11 @@ def test_every_valid_layout_has_the_peak_and_the_time_of_a_filter_that_saw_no_ot
         return LayoutFilter(cost_model, rules, memory_limit_bytes(cost_model), space)
 
     shared = new_filter()
-    peaks = {point: (peak, shared.step_seconds(point)) for peak, point in shared.valid_peaks()}
+    peaks = {
+        point.with_recompute_level(level): (peaks[level], seconds)
+        for point, peaks in shared.valid_peaks()
+        for level, seconds in zip(peaks, shared.sibling_seconds(point, peaks), strict=True)
+    }
     assert len({point.ep for point in peaks}) > 2
     for ep in sorted({point.ep for point in peaks}):
         point = next(one for one in peaks if one.ep == ep)
@@ -124,7 +128,11 @@ def test_the_search_prices_copies_of_weights_as_the_estimate_does(
     space = LayoutSpace.for_variant(problem, program, variant)
     limit = memory_limit_bytes(cost_model)
     priced = LayoutFilter(cost_model, all_rules(problem, program), limit, space)
-    points = [point for _, point in priced.valid_peaks()]
+    points = [
+        point.with_recompute_level(level)
+        for point, peaks in priced.valid_peaks()
+        for level in peaks
+    ]
     assert len({point.micro_batch for point in points}) > 1
     for point in points:
         exact = step_time(cost_model, priced.build_layout(point)).total_seconds
@@ -147,13 +155,18 @@ def test_the_smallest_layout_is_that_of_all_peaks(target: str, hosts: int) -> No
         space = LayoutSpace.for_variant(problem, program, variant)
         limit = memory_limit_bytes(cost_model)
         one = LayoutFilter(cost_model, all_rules(problem, program), limit, space)
-        smallest, peaks = one.smallest_layout(), list(one.valid_peaks())
+        smallest = one.smallest_layout()
+        peaks = {
+            point.with_recompute_level(level): peak
+            for point, siblings in one.valid_peaks()
+            for level, peak in siblings.items()
+        }
         if smallest is None:
             assert not peaks
             continue
         point, sizes = smallest
-        assert dict((p, peak) for peak, p in peaks)[point] <= min(peaks)[0] * (1 + ROUNDING)
-        used = {name for _, p in peaks for name, n in p.degrees._asdict().items() if n > 1}
+        assert peaks[point] <= min(peaks.values()) * (1 + ROUNDING)
+        used = {name for p in peaks for name, n in p.degrees._asdict().items() if n > 1}
         assert sizes == used
 
 

@@ -204,4 +204,5 @@ def overlapped_seconds(first: float, second: float, norm: float) -> float:
         first, second = second, first
     if second <= 0.0:
         return first
-    return float(first * (1.0 + (second / first) ** norm) ** (1.0 / norm))
+    whole: float = first * (1.0 + (second / first) ** norm) ** (1.0 / norm)
+    return whole

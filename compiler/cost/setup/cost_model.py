@@ -240,7 +240,7 @@ class CostModel:
         axes.
         """
         axes = mesh.select_axes(*names)
-        key = ("span", *((axis.size, axis.stride) for axis in axes))
+        key = ("span", *[(axis.size, axis.stride) for axis in axes])
         return self.cached(key, lambda: group_span(axes, self.links.domain))
 
     def all_stage_contents(self, split: PipelineSplit) -> tuple[StageContents, ...]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import NamedTuple
 
 from parc.compiler.ir import LayerKind, Model, ModelChunk, PipelineSplit, Recompute
 from parc.compiler.ir.frozen import frozen
 
+Work = tuple[int, ...]
+"""Work of one micro-batch: the number of output heads, then of layers of each kind in the order of
+``Model.kinds``. Multi-token-prediction layers count as layers."""
 
-@frozen
-class StageContents:
-    """Layers and other modules of one pipeline rank, in all its virtual stages together."""
+
+class StageContents(NamedTuple):
+    """Layers and other modules of one pipeline rank, in all its virtual stages together.
+
+    A named tuple, because hashing one as a cache key takes a quarter of the time.
+    """
 
     counts: tuple[int, ...]
     """Number of decoder layers of each layer type, in the order of ``Model.kinds``."""
@@ -130,9 +137,8 @@ class DistinctChunks:
 
     chunks: tuple[ModelChunk, ...]
     contents: tuple[StageContents, ...]
-    work: tuple[tuple[tuple[int, ...], int], ...]
-    """(number of layers of each type in the order of ``Model.kinds``, number of output heads) of
-    each of ``chunks``. Multi-token-prediction layers count as layers."""
+    work: tuple[Work, ...]
+    """Work of each of ``chunks``."""
     order: tuple[int, ...]
     """Index into ``chunks`` of every chunk of the pipeline: the first chunks of all ranks, then the
     second chunks, and so on."""
@@ -154,7 +160,8 @@ def distinct_chunks(model: Model, split: PipelineSplit) -> DistinctChunks:
     return DistinctChunks(tuple(chunks), contents, work, tuple(order))
 
 
-def work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int, ...], int]:
-    """Return the number of layers of each kind, and the number of output heads, of a stage."""
+def work_per_micro_batch(model: Model, load: StageContents) -> Work:
+    """Return the work of a stage with the layers and other modules ``load``."""
     counts = load.layers_by_kind(model)
-    return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
+    heads = int(load.loss) + load.mtp_layers
+    return (heads, *[counts.get(kind, 0) for kind in model.kinds])

@@ -349,7 +349,8 @@ def exposed_seconds(traffic: float, least: float, window: float) -> float:
     ``traffic`` is the time of the traffic and ``window`` that of the computation. ``least`` is the
     time that is exposed in any case.
     """
-    return max(overlapped_seconds(traffic, window, OVERLAP_NORM) - window, least)
+    exposed = overlapped_seconds(traffic, window, OVERLAP_NORM) - window
+    return exposed if exposed > least else least
 
 
 def exposed_seconds_of_step(

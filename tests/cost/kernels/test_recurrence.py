@@ -222,7 +222,7 @@ def test_weight_shapes_of_a_recurrence_are_its_projections(
     cost_model, layout = priced(facts)
     model = cost_model.problem.model
     only = tuple(int(one == kind) for one in model.kinds)
-    load = replace(contents_of_chunks(model, (chunk(0, 1),)), counts=only)
+    load = contents_of_chunks(model, (chunk(0, 1),))._replace(counts=only)
     part = recurrence_of_layer(model, kind)
     assert part is not None
     shapes = weight_shapes(model, replace(layout, ep=1, etp=1), load, 0)

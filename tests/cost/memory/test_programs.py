@@ -107,9 +107,8 @@ def logits(plan: Plan, program: ProgramMemory, tp: int) -> float:
     """Return the bytes per token of logits, loss and the inputs of the head."""
     cost_model = cost_model_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=tp, pp=1, cp=1, micro_batch=1)
-    load = replace(
-        stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
-    )
+    load = stage_contents(plan.problem.model, plan.layout.split, 0)
+    load = load._replace(loss=True, embedding=True)
     return logits_bytes(cost_model, layout, load, program) / plan.problem.job.sequence_length
 
 
@@ -130,9 +129,8 @@ def test_ranks_that_gather_the_logits_store_all_of_them(plan: Plan) -> None:
 def test_a_root_unit_of_both_tables_stays_gathered(plan: Plan) -> None:
     cost_model = cost_model_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=3, dp_shard=8)
-    load = replace(
-        stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
-    )
+    load = stage_contents(plan.problem.model, plan.layout.split, 0)
+    load = load._replace(loss=True, embedding=True)
     table = plan.problem.model.vocab * plan.problem.model.hidden
     units = [fsdp2_memory(), torchtitan_memory(), emitted_decoder_memory()]
     gathered = [gathered_weight_bytes(cost_model, layout, load, program) for program in units]
@@ -142,9 +140,8 @@ def test_a_root_unit_of_both_tables_stays_gathered(plan: Plan) -> None:
 def test_autocast_stores_casts_of_all_weights_except_the_embedding(plan: Plan) -> None:
     cost_model = cost_model_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=0)
-    load = replace(
-        stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
-    )
+    load = stage_contents(plan.problem.model, plan.layout.split, 0)
+    load = load._replace(loss=True, embedding=True)
     table = plan.problem.model.vocab * plan.problem.model.hidden
     dense, _ = cost_model.stage_parameters(layout, load)
     assert low_precision_copy_bytes(
