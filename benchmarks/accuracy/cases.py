@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.layouts import expert_tensor_size, layout_of, recompute_of
-from benchmarks.accuracy.problems import MEGATRON, problem_of
+from benchmarks.accuracy.problems import MEGATRON, PROGRAMS, PublishedProgram, problem_of
 from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
 from parc.compiler.cost.counts.flops import model_flops
@@ -45,11 +45,24 @@ MICRO_BATCHES = (1, 2, 4, 8)
 STACKS = {
     "composer-fsdp": "torch-native",
     "torchtitan": "torch-native",
+    "fms-fsdp": "torch-native",
+    "kempnerforge": "torch-native",
+    "meta-llama": "torch-native",
     "automodel-torch-attention": "torch-native",
+    "internevo": "torch-eager",
+    "transformers-fsdp": "torch-eager",
+    "transformers-deepspeed": "torch-eager",
+    "transformers-pipeline": "torch-eager",
+    "megatron-2023": "megatron-local",
+    "megatron-core": "transformer-engine",
     "nanotron": "nanotron",
     "jax": "jax",
 }
-"""Framework of a run -> stack of the cost model; other frameworks use transformer-engine."""
+"""Framework of a run -> stack of the cost model; other frameworks use transformer-engine.
+
+Runs of Megatron-LM from 2023 on do not have the classes of its older runs: ``megatron-core`` runs
+Transformer Engine, and ``megatron-2023`` its own kernels with FlashAttention, for which no run is
+fitted."""
 
 
 def stack_of(run: Run, generation: str) -> str:
@@ -59,7 +72,8 @@ def stack_of(run: Run, generation: str) -> str:
     class, because it trained with a fork of Megatron (ALiBi, embedding norm, its own bf16
     optimizer).
     """
-    if run.framework.startswith(("megatron", "nemo")) and generation in ("volta", "ampere"):
+    old = run.framework in ("megatron-lm", "megatron-deepspeed", "nemo")
+    if old and generation in ("volta", "ampere"):
         return "bigscience" if run.cluster.startswith("Jean Zay") else "unfused"
     return STACKS.get(run.framework, "transformer-engine")
 
@@ -74,6 +88,11 @@ class Case:
     seconds: float
     """Measured step time; 0 if the run ran out of memory."""
     imputed: tuple[str, ...]
+
+    @property
+    def program(self) -> PublishedProgram:
+        """Program of the run, with its kernels and its sharding."""
+        return PROGRAMS.get(self.run.framework, MEGATRON)
 
     @property
     def group(self) -> str:
@@ -199,7 +218,7 @@ def _cheapest_recompute(problem: Problem, layout: Layout) -> Layout:
 
 def _fit_and_speed(case: Case) -> tuple[bool, float]:
     """Return the sort key (does not fit, seconds per sequence) under the shipped parameters."""
-    cost_model = cost_model_for(case.problem, MEGATRON, class_row(case.generation))
+    cost_model = cost_model_for(case.problem, case.program, class_row(case.generation))
     fits = peak_stage(cost_model, case.layout).total_bytes <= case.problem.cluster.gpu.memory_bytes
     return (not fits, step_time(cost_model, case.layout).total_seconds / _batch(case))
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.hardware_classes import class_row
-from benchmarks.accuracy.problems import MEGATRON
 from benchmarks.accuracy.runs import Run
 from parc.compiler.cost.fitting import ParameterPrior
 from parc.compiler.cost.kernels.scaling import SCALINGS
@@ -66,7 +65,7 @@ def applied(generation: str, parameters: Parameters) -> Iterator[None]:
 def cost_model_of(case: Case) -> CostModel:
     """Return the cost-model tables of a case under the present parameters of its class."""
     row = _APPLIED.get(case.generation) or class_row(case.generation)
-    cost_model = cost_model_for(case.problem, MEGATRON, row)
+    cost_model = cost_model_for(case.problem, case.program, row)
     cost_model.efficiency = with_features(cost_model.efficiency, case.run.overlap)
     if case.problem.job.precision == "fp8":
         cost_model.scaling = SCALINGS[fp8_recipe(case.run)]
@@ -105,6 +104,8 @@ def with_features(row: Efficiency, words: str) -> Efficiency:
         row = replace(row, flash_attention_2=True)
     if "eager" in words:
         row = replace(row, stream=row.stream * EAGER_STREAM)
+    if "blocking-hops" in words:  # pipelines of DeepSpeed
+        row = replace(row, blocking_hops=True)
     if "fused-experts" in words:
         row = replace(row, fused_experts=True)
     if "tp-overlap" in words:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from parc.backends.megatron.backend import Megatron
+from parc.backends.shared.torch.traffic import transformers_traffic, under_deepspeed
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Goals, Model, Pins, Problem
+from parc.compiler.ir import Cluster, Goals, Model, Pins, Problem, ProgramTraffic
 from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory
 from parc.compiler.resolve.resolve_launch import resolve_launch
 from parc.compiler.resolve.resolve_problem import resolve_job
@@ -29,6 +31,30 @@ class PublishedProgram(Megatron):
 
 
 MEGATRON = PublishedProgram()
+
+
+@dataclass(frozen=True)
+class TorchProgram(PublishedProgram):
+    """Program of torch whose element-wise kernels no compiler fuses."""
+
+    traffic: Callable[[Model], ProgramTraffic]
+    """Return the memory traffic of the program that trains a model."""
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the memory traffic of the program's element-wise kernels."""
+        return self.traffic(problem.model)
+
+
+def _transformers_under_deepspeed(model: Model) -> ProgramTraffic:
+    return under_deepspeed(transformers_traffic(model))
+
+
+PROGRAMS: dict[str, PublishedProgram] = {
+    "transformers-fsdp": TorchProgram(transformers_traffic),
+    "transformers-deepspeed": TorchProgram(_transformers_under_deepspeed),
+    "transformers-pipeline": TorchProgram(_transformers_under_deepspeed),
+}
+"""Framework of a run -> its program, if its kernels are not the fused ones of ``MEGATRON``."""
 
 
 def problem_of(name: str, model: Model, cluster: Cluster, spec: JobSpec) -> Problem:
