@@ -9,7 +9,8 @@ Values that the source does not state are filled by these rules, in this order. 
 - ``zero``: 1, the distributed optimizer, which is the default of the frameworks' recipes; 0 for
   Megatron on Volta and Ampere, which did not have it yet.
 - ``sequence_parallel``: on if tp > 1.
-- gradient reduction: 32 bit; 16 bit in the performance recipes of NeMo and Megatron-Bridge.
+- gradient reduction: 32 bit; 16 bit in the performance recipes of NeMo and Megatron-Bridge, and in
+  frameworks whose programs reduce 16-bit gradients (``REDUCE_IN_16_BIT``).
 - ``recompute``: the cheapest level whose expected memory fits the device.
 - ``micro_batch``: the one of 1, 2, 4, 8 that PARC predicts to be fastest among those that fit.
 - ``global_batch``: 16 micro-batches per replica; such a row is scored on tokens/s.
@@ -47,7 +48,6 @@ STACKS = {
     "torchtitan": "torch-native",
     "fms-fsdp": "torch-native",
     "kempnerforge": "torch-native",
-    "meta-llama": "torch-native",
     "automodel-torch-attention": "torch-native",
     "internevo": "torch-eager",
     "transformers-fsdp": "torch-eager",
@@ -76,6 +76,12 @@ def stack_of(run: Run, generation: str) -> str:
     if old and generation in ("volta", "ampere"):
         return "bigscience" if run.cluster.startswith("Jean Zay") else "unfused"
     return STACKS.get(run.framework, "transformer-engine")
+
+
+REDUCE_IN_16_BIT = ("composer-fsdp", "fms-fsdp", "internevo")
+"""Frameworks whose programs reduce gradients in bf16: llm-foundry with ``mixed_precision: PURE``
+(scripts/train/benchmarking/submit_benchmarks.py), fms-fsdp (policies/mixed_precision.py, bfSixteen)
+and InternEvo, whose gradients have the format of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +246,11 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
 
 
 def _reduces_in_16_bit(run: Run) -> bool:
-    """Return True for the performance recipes of Megatron-Bridge and NeMo.
+    """Return True for the performance recipes of Megatron-Bridge and NeMo, and for some frameworks.
 
     NeMo sets grad_reduce_in_fp32 to False (recipes with performance_mode) or grad_sync_dtype to
-    bf16 (NVIDIA/dgxc-benchmarking, nemotron and nemo_megatron).
+    bf16 (NVIDIA/dgxc-benchmarking, nemotron and nemo_megatron; AI-Hypercomputer/gpu-recipes).
     """
-    recipe = "dgxc-benchmarking" in run.source and run.framework == "nemo"
-    return recipe or "Megatron-Bridge" in run.source
+    recipes = ("dgxc-benchmarking", "gpu-recipes")
+    recipe = run.framework == "nemo" and any(name in run.source for name in recipes)
+    return recipe or "Megatron-Bridge" in run.source or run.framework in REDUCE_IN_16_BIT
