@@ -6,6 +6,7 @@ from parc.backends.base import LaunchCommand
 from parc.backends.shared.pipeline_split import split_with_counts
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.framework import TorchFramework
+from parc.backends.shared.torch.traffic import compiled_traffic
 from parc.backends.torchtitan.flavors import report_changed_flavor
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
@@ -20,6 +21,7 @@ from parc.compiler.ir import (
     Plan,
     Problem,
     ProgramMemory,
+    ProgramTraffic,
     Recompute,
 )
 from parc.compiler.ir.rule import Rule
@@ -51,7 +53,9 @@ class Torchtitan(TorchFramework):
         "recompute-full": "FullAC",
     }
     # The trainer never calls set_requires_all_reduce, so that replicas reduce every micro-batch.
-    gradient_exchange = GradientExchange(keeps_pipeline_gradients=True)
+    gradient_exchange = GradientExchange(
+        keeps_pipeline_gradients=True, scatters_accumulated_format=True
+    )
     cp_comm = "all_gather"
     axes = (
         *("pp", "dp-replicate", "dp-shard", "cp", "tp", "ep", "efsdp"),
@@ -70,6 +74,10 @@ class Torchtitan(TorchFramework):
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of torchtitan's trainer, which is the same for all problems."""
         return torchtitan_memory()
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the memory traffic of compiled layers under FSDP2."""
+        return compiled_traffic()
 
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the even split of the layers into pipeline stages; None if no split is valid.

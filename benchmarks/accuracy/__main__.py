@@ -13,7 +13,7 @@ from benchmarks.accuracy.groups import SMALL, is_small
 from benchmarks.accuracy.pages.page import locked_table, page, regret_table
 from benchmarks.accuracy.pages.row_lines import row_lines
 from benchmarks.accuracy.predict import estimate_step
-from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_models, write_runs
+from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.sources import is_locked
 from benchmarks.accuracy.wide.small_models import small_runs
@@ -29,12 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.write and (not arguments.fit or arguments.group):
         parser.error("--write requires --fit, and all rows (no --group)")
-    if arguments.publish and not arguments.data:
-        parser.error("--publish requires --data")
     try:
-        if arguments.publish:
-            publish(arguments.data)
-            return 0
         cases = load(arguments.data)
     except OSError as error:
         print(f"accuracy: {error}", file=sys.stderr)
@@ -75,13 +70,6 @@ def load(data: Path | None) -> Cases:
     return cases
 
 
-def publish(data: Path) -> None:
-    """Write the runs of the wide table in ``data`` to the project's own tables."""
-    runs = (*read_training_table(data).runs, *small_runs(data))
-    write_runs(PUBLISHED / "runs.csv", runs)
-    write_models(PUBLISHED / "models.jsonl", runs)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument(
@@ -111,11 +99,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--write", action="store_true", help="with --fit: write the values to the catalog"
-    )
-    parser.add_argument(
-        "--publish",
-        action="store_true",
-        help="write the rows of --data to benchmarks/accuracy/published",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the page to FILE")
     return parser

@@ -9,7 +9,8 @@ Values that the source does not state are filled by these rules, in this order. 
 - ``zero``: 1, the distributed optimizer, which is the default of the frameworks' recipes; 0 for
   Megatron on Volta and Ampere, which did not have it yet.
 - ``sequence_parallel``: on if tp > 1.
-- gradient reduction: 32 bit; 16 bit in the performance recipes of NeMo and Megatron-Bridge.
+- gradient reduction: 32 bit; 16 bit in the performance recipes of NeMo and Megatron-Bridge, and in
+  frameworks whose programs reduce 16-bit gradients (``REDUCE_IN_16_BIT``).
 - ``recompute``: the cheapest level whose expected memory fits the device.
 - ``micro_batch``: the one of 1, 2, 4, 8 that PARC predicts to be fastest among those that fit.
 - ``global_batch``: 16 micro-batches per replica; such a row is scored on tokens/s.
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.layouts import expert_tensor_size, layout_of, recompute_of
-from benchmarks.accuracy.problems import MEGATRON, problem_of
+from benchmarks.accuracy.problems import MEGATRON, PROGRAMS, PublishedProgram, problem_of
 from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
 from parc.compiler.cost.counts.flops import model_flops
@@ -45,11 +46,23 @@ MICRO_BATCHES = (1, 2, 4, 8)
 STACKS = {
     "composer-fsdp": "torch-native",
     "torchtitan": "torch-native",
+    "fms-fsdp": "torch-native",
+    "kempnerforge": "torch-native",
     "automodel-torch-attention": "torch-native",
+    "internevo": "torch-eager",
+    "transformers-fsdp": "torch-eager",
+    "transformers-deepspeed": "torch-eager",
+    "transformers-pipeline": "torch-eager",
+    "megatron-2023": "megatron-local",
+    "megatron-core": "transformer-engine",
     "nanotron": "nanotron",
     "jax": "jax",
 }
-"""Framework of a run -> stack of the cost model; other frameworks use transformer-engine."""
+"""Framework of a run -> stack of the cost model; other frameworks use transformer-engine.
+
+Runs of Megatron-LM from 2023 on do not have the classes of its older runs: ``megatron-core`` runs
+Transformer Engine, and ``megatron-2023`` its own kernels with FlashAttention, for which no run is
+fitted."""
 
 
 def stack_of(run: Run, generation: str) -> str:
@@ -59,9 +72,16 @@ def stack_of(run: Run, generation: str) -> str:
     class, because it trained with a fork of Megatron (ALiBi, embedding norm, its own bf16
     optimizer).
     """
-    if run.framework.startswith(("megatron", "nemo")) and generation in ("volta", "ampere"):
+    old = run.framework in ("megatron-lm", "megatron-deepspeed", "nemo")
+    if old and generation in ("volta", "ampere"):
         return "bigscience" if run.cluster.startswith("Jean Zay") else "unfused"
     return STACKS.get(run.framework, "transformer-engine")
+
+
+REDUCE_IN_16_BIT = ("composer-fsdp", "fms-fsdp", "internevo")
+"""Frameworks whose programs reduce gradients in bf16: llm-foundry with ``mixed_precision: PURE``
+(scripts/train/benchmarking/submit_benchmarks.py), fms-fsdp (policies/mixed_precision.py, bfSixteen)
+and InternEvo, whose gradients have the format of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +94,11 @@ class Case:
     seconds: float
     """Measured step time; 0 if the run ran out of memory."""
     imputed: tuple[str, ...]
+
+    @property
+    def program(self) -> PublishedProgram:
+        """Program of the run, with its kernels and its sharding."""
+        return PROGRAMS.get(self.run.framework, MEGATRON)
 
     @property
     def group(self) -> str:
@@ -199,7 +224,7 @@ def _cheapest_recompute(problem: Problem, layout: Layout) -> Layout:
 
 def _fit_and_speed(case: Case) -> tuple[bool, float]:
     """Return the sort key (does not fit, seconds per sequence) under the shipped parameters."""
-    cost_model = cost_model_for(case.problem, MEGATRON, class_row(case.generation))
+    cost_model = cost_model_for(case.problem, case.program, class_row(case.generation))
     fits = peak_stage(cost_model, case.layout).total_bytes <= case.problem.cluster.gpu.memory_bytes
     return (not fits, step_time(cost_model, case.layout).total_seconds / _batch(case))
 
@@ -221,10 +246,11 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
 
 
 def _reduces_in_16_bit(run: Run) -> bool:
-    """Return True for the performance recipes of Megatron-Bridge and NeMo.
+    """Return True for the performance recipes of Megatron-Bridge and NeMo, and for some frameworks.
 
     NeMo sets grad_reduce_in_fp32 to False (recipes with performance_mode) or grad_sync_dtype to
-    bf16 (NVIDIA/dgxc-benchmarking, nemotron and nemo_megatron).
+    bf16 (NVIDIA/dgxc-benchmarking, nemotron and nemo_megatron; AI-Hypercomputer/gpu-recipes).
     """
-    recipe = "dgxc-benchmarking" in run.source and run.framework == "nemo"
-    return recipe or "Megatron-Bridge" in run.source
+    recipes = ("dgxc-benchmarking", "gpu-recipes")
+    recipe = run.framework == "nemo" and any(name in run.source for name in recipes)
+    return recipe or "Megatron-Bridge" in run.source or run.framework in REDUCE_IN_16_BIT

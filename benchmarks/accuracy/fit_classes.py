@@ -26,13 +26,14 @@ from benchmarks.accuracy.joint_fit import (
     Key,
     cases_by_class,
     fit_jointly,
+    key_of,
     left_out_errors,
     predict_left_out,
 )
 from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.predict import PRIORS, predict
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.sources import is_locked
+from benchmarks.accuracy.sources import is_locked, source_of
 
 COMPILER = Path(__file__).resolve().parents[2] / "compiler"
 CATALOG = COMPILER / "catalog" / "generations"
@@ -45,6 +46,7 @@ class ClassRows:
 
     runs: int
     models: int
+    sources: int
     error: float
     """Mean error of these rows, 0.05 for 5 %."""
 
@@ -66,20 +68,26 @@ def class_rows(fit: JointFit) -> dict[str, ClassRows]:
         pairs = zip(predict(rows, fit.parameters(name)), rows, strict=True)
         error = score([seconds / case.seconds for seconds, case in pairs]).mape
         models = len({case.problem.model.name for case in rows})
-        found[name] = ClassRows(len(rows), models, error)
+        sources = len({source_of(case.run.source) for case in rows})
+        found[name] = ClassRows(len(rows), models, sources, error)
     return found
 
 
 def removal_costs(fit: JointFit) -> dict[Key, float]:
     """Return the cost of removing each value that a class has of its own.
 
-    The cost is the increase of the mean error of the class if it inherits the value instead (0.01:
-    one percentage point). Each row is predicted by a fit without the row's fold.
+    The cost is the increase of the mean error of the rows that use the value if their classes
+    inherit it instead (0.01: one percentage point). Each row is predicted by a fit without the
+    row's fold.
     """
     before = left_out_errors(fit)
     costs = {}
     for key in sorted(fit.structure):
-        rows = [line.case for line in fit.lines if line.case.generation == key[0]]
+        rows = [
+            line.case
+            for line in fit.lines
+            if key_of(line.case.generation, key[1], fit.structure) == key
+        ]
         after = left_out_errors(fit.without(key))
         errors = [score([exp(column[case.run.id]) for case in rows]) for column in (before, after)]
         costs[key] = errors[1].mape - errors[0].mape
@@ -102,9 +110,9 @@ def parameter_table(fit: JointFit) -> str:
 
 
 def count_table(fit: JointFit) -> str:
-    """Return the table of the number of own values by class."""
+    """Return the table of the number of own values, of every class that has any."""
     own = Counter(name for name, _ in fit.structure)
-    names = sorted({line.case.generation for line in fit.lines})
+    names = sorted(own)
     rows = [(name, str(len(PRIORS)), str(own[name])) for name in names]
     total = ("**all**", str(len(PRIORS) * len(names)), str(own.total()))
     return markdown(("class", "parameters", "own values"), [*rows, total])
@@ -151,6 +159,7 @@ def _update_row(
     if name in rows:
         row["fitted_runs"] = rows[name].runs
         row["fitted_models"] = rows[name].models
+        row["fitted_sources"] = rows[name].sources
         row["mean_error_percent"] = _scalar(f"{100 * rows[name].error:.1f}")
     for owner, parameter in fit.structure:
         if owner == name:

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.hardware_classes import class_row
-from benchmarks.accuracy.problems import MEGATRON
 from benchmarks.accuracy.runs import Run
 from parc.compiler.cost.fitting import ParameterPrior
 from parc.compiler.cost.kernels.scaling import SCALINGS
@@ -66,7 +65,7 @@ def applied(generation: str, parameters: Parameters) -> Iterator[None]:
 def cost_model_of(case: Case) -> CostModel:
     """Return the cost-model tables of a case under the present parameters of its class."""
     row = _APPLIED.get(case.generation) or class_row(case.generation)
-    cost_model = cost_model_for(case.problem, MEGATRON, row)
+    cost_model = cost_model_for(case.problem, case.program, row)
     cost_model.efficiency = with_features(cost_model.efficiency, case.run.overlap)
     if case.problem.job.precision == "fp8":
         cost_model.scaling = SCALINGS[fp8_recipe(case.run)]
@@ -95,27 +94,41 @@ norm and residual addition move 18 bytes per element instead of 10, and the gate
 instead of 6."""
 
 
+TRITON_ATTENTION = 1.3
+"""Time of FlashAttention in Triton, divided by that of FlashAttention-2: the lower end of 1.3 to
+2.5 (arXiv:2307.08691, section 1)."""
+
+FLAGS: dict[str, tuple[str, bool]] = {
+    "unfused-core": ("unfused", True),
+    "async-linear": ("overlaps_tp", True),  # Megatron-LM 3.0
+    "flash-attention-2": ("flash_attention_2", True),
+    "blocking-hops": ("blocking_hops", True),  # pipelines of DeepSpeed
+    "fused-experts": ("fused_experts", True),
+    "token-drop": ("fused_routing", False),
+    "unfused-routing": ("fused_routing", False),
+}
+"""Feature of a run -> flag of its efficiency row, with the value of the flag."""
+FACTORS: dict[str, tuple[str, float]] = {
+    "triton-attention": ("attention", TRITON_ATTENTION),
+    "eager": ("stream", EAGER_STREAM),
+    "exposed-gradients": ("dp_overlap", 0.0),  # the source does not enable the overlap
+    "tp-overlap": ("tp", OVERLAPPED_TP_SHARE),
+    "part-graph": ("launch_seconds", PARTIAL_GRAPH_LAUNCH),
+    "cuda-graph": ("launch_seconds", WHOLE_GRAPH_LAUNCH),
+}
+"""Feature of a run -> parameter of its efficiency row, with the factor of the parameter. Of two
+features with the same parameter, the later one counts."""
+
+
 def with_features(row: Efficiency, words: str) -> Efficiency:
     """Return the parameters for a run with these features (``wide_words.features``)."""
-    if "unfused-core" in words:
-        row = replace(row, unfused=True)
-    if "async-linear" in words:  # Megatron-LM 3.0
-        row = replace(row, overlaps_tp=True)
-    if "flash-attention-2" in words:
-        row = replace(row, flash_attention_2=True)
-    if "eager" in words:
-        row = replace(row, stream=row.stream * EAGER_STREAM)
-    if "fused-experts" in words:
-        row = replace(row, fused_experts=True)
-    if "tp-overlap" in words:
-        row = replace(row, tp=row.tp * OVERLAPPED_TP_SHARE)
-    if "cuda-graph" in words:
-        row = replace(row, launch_seconds=row.launch_seconds * WHOLE_GRAPH_LAUNCH)
-    elif "part-graph" in words:
-        row = replace(row, launch_seconds=row.launch_seconds * PARTIAL_GRAPH_LAUNCH)
-    if "token-drop" in words or "unfused-routing" in words:
-        row = replace(row, fused_routing=False)
-    return row
+    flags = {field: value for word, (field, value) in FLAGS.items() if word in words}
+    factors = {
+        field: getattr(row, field) * factor
+        for word, (field, factor) in FACTORS.items()
+        if word in words
+    }
+    return replace(row, **flags, **factors)
 
 
 def estimate_step(case: Case) -> StepTime:

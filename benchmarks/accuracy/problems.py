@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from parc.backends.megatron.backend import Megatron
+from parc.backends.shared.torch.traffic import (
+    compiled_traffic,
+    transformers_traffic,
+    under_deepspeed,
+)
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Goals, Model, Pins, Problem
+from parc.compiler.ir import (
+    FUSED_KERNELS,
+    Cluster,
+    Goals,
+    Model,
+    Pins,
+    Problem,
+    ProgramTraffic,
+)
 from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory
 from parc.compiler.resolve.resolve_launch import resolve_launch
 from parc.compiler.resolve.resolve_problem import resolve_job
@@ -29,6 +43,64 @@ class PublishedProgram(Megatron):
 
 
 MEGATRON = PublishedProgram()
+
+
+@dataclass(frozen=True)
+class TorchProgram(PublishedProgram):
+    """Program of torch, with its own element-wise kernels and copies of weights."""
+
+    traffic: Callable[[Model], ProgramTraffic]
+    """Return the memory traffic of the program that trains a model."""
+    gradient_exchange: GradientExchange = PublishedProgram.gradient_exchange
+
+    def training_memory_model(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of Megatron, but without its second gather of inputs."""
+        return replace(super().training_memory_model(problem), gathers_again=False)
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the memory traffic of the program's element-wise kernels."""
+        return self.traffic(problem.model)
+
+
+def _compiled(_: Model) -> ProgramTraffic:
+    return compiled_traffic()
+
+
+def _megatron_of_2023(model: Model) -> ProgramTraffic:
+    """Return the traffic of Megatron-LM's own layers, which fuse only what GPT models need.
+
+    RMSNorm, rotation and gated activation consist of separate kernels of torch.
+    """
+    separate = transformers_traffic(model)
+    fused = replace(FUSED_KERNELS, gated=separate.gated)
+    if model.norm == "rmsnorm":
+        fused = replace(fused, norm=separate.norm)
+    rotates = model.position.kind == "rope"
+    return replace(fused, rotation=separate.rotation) if rotates else fused
+
+
+def _internevo(_: Model) -> ProgramTraffic:
+    # Gradients of micro-batches are added in bf16: two reads and a write.
+    return replace(FUSED_KERNELS, sum_bytes=6.0, separate_launches=True)
+
+
+def _transformers_under_deepspeed(model: Model) -> ProgramTraffic:
+    return under_deepspeed(transformers_traffic(model))
+
+
+FSDP2 = TorchProgram(_compiled, GradientExchange(scatters_accumulated_format=True))
+PROGRAMS: dict[str, PublishedProgram] = {
+    "torchtitan": FSDP2,
+    "kempnerforge": FSDP2,
+    "automodel": FSDP2,
+    "automodel-torch-attention": FSDP2,
+    "megatron-2023": TorchProgram(_megatron_of_2023),
+    "internevo": TorchProgram(_internevo),
+    "transformers-fsdp": TorchProgram(transformers_traffic),
+    "transformers-deepspeed": TorchProgram(_transformers_under_deepspeed),
+    "transformers-pipeline": TorchProgram(_transformers_under_deepspeed),
+}
+"""Framework of a run -> its program, if its kernels are not the fused ones of ``MEGATRON``."""
 
 
 def problem_of(name: str, model: Model, cluster: Cluster, spec: JobSpec) -> Problem:

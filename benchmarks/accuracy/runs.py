@@ -120,10 +120,3 @@ def read_models(path: Path) -> dict[str, ModelSpec]:
     lines = path.read_text(encoding="utf-8").splitlines()
     specs = [ModelSpec.model_validate_json(line) for line in lines]
     return {spec.name: spec for spec in specs if spec.name}
-
-
-def write_models(path: Path, runs: Iterable[Run]) -> None:
-    """Write the models of ``runs`` that the catalog lacks, sorted by name."""
-    specs = {run.model: run.spec for run in runs if run.spec is not None}
-    lines = [spec.model_dump_json(exclude_defaults=True) for _, spec in sorted(specs.items())]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

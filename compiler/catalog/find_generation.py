@@ -15,7 +15,7 @@ from parc.compiler.ir.gpu_generation import Efficiency, Generation, ServingEffic
 KIND = "generations"
 PRIOR = "prior"
 """Value of ``like`` for efficiency rows that inherit the values that all classes share."""
-ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "mean_error_percent")
+ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "fitted_sources", "mean_error_percent")
 """Keys of an efficiency row that document the origin of the row and are not parameters."""
 _READ_ELSEWHERE = ("name", "file", "serving", "efficiency")
 _OPTIONAL = {"compute_capabilities": ()}
@@ -108,7 +108,8 @@ class _GenerationReader:
             return None
         like = facts.get("like", "")
         own = {name: value for name, value in facts.items() if name not in ABOUT_ROWS}
-        measured = "fitted_runs" in facts
+        # The runs of one source have common errors, which show nothing of other machines.
+        measured = facts.get("fitted_sources", 0) > 1
         launches = measured and "launch_seconds" in facts
         own = {"measured": measured, "measured_launches": launches, **own}
         if not like:

@@ -24,11 +24,11 @@ class Efficiency:
 
     # Relative times, fitted for each kernel stack and generation (docs/cost-model.md).
     gemm: float = 1.10
-    """Time of 16-bit matrix multiplications in a step, relative to the same kernels in a
-    benchmark."""
+    """Time of 16-bit matrix multiplications in a step on several GPUs, relative to the same kernels
+    in a benchmark."""
     gemm_low: float = 1.05
-    """Time of 8-bit and 4-bit matrix multiplications in a step, relative to the same kernels in a
-    benchmark. The casts of operands are not included."""
+    """Time of 8-bit and 4-bit matrix multiplications in a step on several GPUs, relative to the
+    same kernels in a benchmark. The casts of operands are not included."""
     attention: float = 1.2
     """Time of the attention core in a step, relative to its time fitted to kernel benchmarks."""
     stream: float = 1.3
@@ -63,7 +63,8 @@ class Efficiency:
     value is that of ``stream``, because both are element-wise kernels."""
     # Properties of the stack, not fitted.
     measured: bool = False
-    """True if the parameters were fitted with published runs of this stack and generation."""
+    """True if the parameters were fitted with published runs of this stack and generation, of at
+    least two sources."""
     measured_launches: bool = False
     """True if ``launch_seconds`` was fitted with these runs too."""
     unfused: bool = False
@@ -92,6 +93,15 @@ class Efficiency:
     whole_gradients: bool = False
     """True if ranks reduce and clip whole gradients although ZeRO stage 1 needs only their shards,
     and add those of each micro-batch in separate kernels (nanotron)."""
+
+    @property
+    def on_one_gpu(self) -> Efficiency:
+        """Factors of a job on one GPU, whose matrix multiplications run as fast as in a benchmark.
+
+        On several GPUs, collectives use a part of each GPU at the same time, and the slowest GPU
+        sets the pace.
+        """
+        return replace(self, gemm=1.0, gemm_low=1.0)
 
     @property
     def is_from_2021(self) -> bool:

@@ -60,6 +60,9 @@ class ProgramTraffic:
     sum_bytes: float = 0.0
     """Per stored gradient and micro-batch: addition to the sum of the step by a separate kernel. A
     step of one micro-batch has no such kernel."""
+    exchange_copies: float = 0.0
+    """Per byte of a tensor-parallel all-gather or reduce-scatter along the sequence: copies that
+    bring the tokens of each sequence of a micro-batch together, and apart again."""
     separate_launches: bool = False
     """True if the host launches each operator of a layer separately."""
     copies: UnitCopies | None = None

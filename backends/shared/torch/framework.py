@@ -41,7 +41,9 @@ class TorchFramework:
     recomputes_first_layers = False
     stack = KernelStack("torch-native")
     # The emitted programs call FSDP2's set_requires_all_reduce, so replicas reduce once per step.
-    gradient_exchange = GradientExchange(reduces_replicas_once=True)
+    gradient_exchange = GradientExchange(
+        reduces_replicas_once=True, scatters_accumulated_format=True
+    )
     cp_comm: ClassVar[ContextComm]
     """Context parallel communication if the spec does not set ``cp_comm``."""
     axes: ClassVar[tuple[str, ...]]

@@ -1,16 +1,23 @@
-"""Memory traffic of uncompiled training programs of PyTorch: element-wise kernels and copies.
+"""Memory traffic of training programs of PyTorch: element-wise kernels and copies.
 
-The bytes are those of all operators that autograd records for one layer, except matrix products,
-attention and views: the sizes of their inputs and outputs (torch 2.13, transformers 5.24;
-tests/conformance/torch/test_activations.py). Kernel times of 43 runs on one H100 agree: the bytes
-of both programs move at 2.2 to 2.5 of 3.35 TB/s.
+The bytes of uncompiled programs are those of all operators that autograd records for one layer,
+except matrix products, attention and views: the sizes of their inputs and outputs (torch 2.13,
+transformers 5.24; tests/conformance/torch/test_activations.py). Kernel times of 43 runs on one H100
+agree: the bytes of both programs move at 2.2 to 2.5 of 3.35 TB/s.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.ir import KernelStack, Model, PassBytes, ProgramTraffic, UnitCopies
+from parc.compiler.ir import (
+    FUSED_KERNELS,
+    KernelStack,
+    Model,
+    PassBytes,
+    ProgramTraffic,
+    UnitCopies,
+)
 
 EAGER = KernelStack("torch-eager", like="torch-native")
 """Kernels of torch that no compiler fuses. Attention is torch's scaled_dot_product_attention, which
@@ -26,9 +33,14 @@ FSDP2_COPIES = UnitCopies(
 _fsdp_collectives.py): conversion of the shard (4 read, 2 written), copy out of the gathered buffer
 (2 + 2), copy of 16-bit gradients into the fp32 input of the reduce-scatter (2 + 4), and copy of
 this input on a single rank (4 + 4)."""
+NO_CAST = PassBytes(0.0, 0.0)
 AUTOCAST = PassBytes(6.0, 6.0)
 """Bytes per weight under autocast: conversion of the weight to 16 bit, and of its gradient to
 fp32."""
+EXCHANGE_COPIES = 2.0
+"""Bytes per exchanged byte: a read and a write. The collectives divide the first dimension of a
+tensor, the batch, so that the sequence is moved there and back (torch.distributed,
+_functional_collectives.py, all_gather_single and reduce_scatter_single)."""
 FP32_SUM = 12.0
 """Bytes per gradient to add it to the sum of the step in fp32: two reads and a write."""
 SINK_SCORES = PassBytes(32.0, 40.0)
@@ -37,6 +49,16 @@ eager_attention_forward). Forward: product (2), scale (4), mask (6), joining wit
 maximum (2), subtraction (4), softmax (4), copy without the sinks (4), and the read of the product
 with the values (2). Backward: the same steps in reverse, where softmax reads two tensors and the
 joining is undone."""
+
+
+def compiled_traffic() -> ProgramTraffic:
+    """Return the traffic of a program whose layers torch.compile compiles, under FSDP2.
+
+    The compiler fuses element-wise kernels. FSDP2 copies weights and gradients outside of the
+    compiled layers. Without FSDP2, the program runs under autocast.
+    """
+    alone = replace(FUSED_KERNELS, cast=AUTOCAST, exchange_copies=EXCHANGE_COPIES)
+    return replace(alone, cast=NO_CAST, copies=FSDP2_COPIES, sum_bytes=FP32_SUM, replicated=alone)
 
 
 def decoder_traffic() -> ProgramTraffic:
@@ -54,8 +76,9 @@ def decoder_traffic() -> ProgramTraffic:
         gated=PassBytes(10.0, 18.0),
         plain=PassBytes(4.0, 6.0),
         logit_bytes=40.0,
-        cast=PassBytes(0.0, 0.0),
+        cast=NO_CAST,
         sum_bytes=FP32_SUM,
+        exchange_copies=EXCHANGE_COPIES,
         separate_launches=True,
         copies=FSDP2_COPIES,
     )

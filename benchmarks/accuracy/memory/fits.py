@@ -14,6 +14,7 @@ from parc.backends.megatron.memory import (
     with_gradient_bytes,
 )
 from parc.backends.shared.torch.memory import fsdp2_memory
+from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import Layout, ProgramMemory, Recompute, StageMemory, StateBytes
@@ -86,8 +87,9 @@ def _program(case: Case) -> ProgramMemory:
 
     Low-precision recipes store quantized parameters (fp8-param-gather). Those of NeMo and MLPerf
     also use 16-bit gradients (they disable grad_reduce_in_fp32), as do those of Megatron-Bridge in
-    any precision. llm-foundry's loss is fused and overwrites the logits with their gradient. NeMo
-    AutoModel has weights, gradients and moments of 16 bits.
+    any precision. llm-foundry's loss is fused and overwrites the logits with their gradient.
+    MaxText's stores an fp32 exponential and a 16-bit gradient (cross_entropy_with_logits). NeMo
+    AutoModel has weights, gradients and moments of 16 bits. torchtitan splits the loss since 0.3.
     """
     generation, precision = case.problem.cluster.generation, case.problem.job.precision
     gradient_bytes = case.problem.job.gradient_bytes
@@ -95,6 +97,10 @@ def _program(case: Case) -> ProgramMemory:
         return replace(fsdp2_memory(), name="composer", loss_bytes=4.0)
     if case.run.framework.startswith("automodel"):
         return replace(fsdp2_memory(), name="automodel", state=StateBytes(2.0, 2.0, 4.0))
+    if "chunked-loss" in case.run.overlap:
+        return torchtitan_memory()
+    if case.fsdp and case.run.framework == "jax":
+        return replace(fsdp2_memory(), name="maxtext", loss_bytes=6.0)
     if case.fsdp:
         return fsdp2_memory()
     if precision not in LOW_PRECISION:

@@ -153,12 +153,12 @@ def classes_table() -> str:
     rows = []
     for name, fit in fitted_classes().items():
         values = [_format_value(getattr(class_row(name), parameter)) for parameter in names]
-        counts = (str(fit[f"fitted_{what}"]) for what in ("runs", "models"))
+        counts = (str(fit[f"fitted_{what}"]) for what in ("runs", "models", "sources"))
         rows.append((name, *counts, str(fit["mean_error_percent"]), *values))
     prior = [_format_value(getattr(Efficiency(), parameter)) for parameter in names]
-    rows.append(("*prior; unseen*", "", "", "", *prior))
+    rows.append(("*prior; unseen*", "", "", "", "", *prior))
     heads = tuple(name.replace("_", " ") for name in names)
-    return markdown(("class", "runs", "models", "error, %", *heads), rows)
+    return markdown(("class", "runs", "models", "sources", "error, %", *heads), rows)
 
 
 def records_table(records: Mapping[str, object]) -> str:

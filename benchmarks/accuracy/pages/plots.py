@@ -30,7 +30,7 @@ from benchmarks.accuracy.serving.rows import read_published
 from benchmarks.accuracy.sources import is_locked
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "cdna4")
+GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "cdna")
 ENGINES = ("vllm", "sglang", "trtllm")
 
 
@@ -75,7 +75,7 @@ def step_times(cases: Sequence[Case]) -> ScatterChart:
         Point(
             measured=case.seconds,
             predicted=estimate_step(case).total_seconds,
-            color=case.problem.cluster.gpu.generation,
+            color=_family(case.problem.cluster.gpu.generation),
             shape=case.kind,
         )
         for case in cases
@@ -87,6 +87,11 @@ def step_times(cases: Sequence[Case]) -> ScatterChart:
         GENERATIONS,
         ("dense", "MoE"),
     )
+
+
+def _family(generation: str) -> str:
+    """Return the generation without its number: AMD's generations share a color."""
+    return generation.rstrip("0123456789")
 
 
 def memory_peaks() -> ScatterChart:
@@ -110,7 +115,7 @@ def decode_latencies(served: Sequence[ServingPrediction]) -> ScatterChart:
         Point(
             measured=1e3 * one.row.measured.tpot_seconds,
             predicted=1e3 * one.row.measured.tpot_seconds * (1 + error),
-            color=one.row.cluster.gpu.generation,
+            color=_family(one.row.cluster.gpu.generation),
             shape=one.row.setup.engine.name,
         )
         for one in served

@@ -17,7 +17,8 @@ SERIES = len(LIGHT)
 
 BASE = """\
 text{font:12px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif}
-.title{font-weight:600}.small{font-size:11px}.tiny{font-size:10px}.rule{fill:none;stroke-width:1}.mark{fill-opacity:.7}\
+.title{font-weight:600}.small{font-size:11px}.tiny{font-size:10px}.rule{fill:none;stroke-width:1}
+.mark{fill-opacity:.7}circle{r:2.8px}\
 """
 
 
@@ -92,7 +93,7 @@ def mark(at: tuple[float, float], shape: int) -> str:
     """Return one data point, in the color of the surrounding group element."""
     x, y = at
     if shape == 0:
-        return f'<circle cx="{format_coordinate(x)}" cy="{format_coordinate(y)}" r="2.8"/>'
+        return f'<circle cx="{format_coordinate(x)}" cy="{format_coordinate(y)}"/>'
     if shape == 1:
         return f'<path d="M{format_coordinate(x)} {format_coordinate(y - 4)}l4 4-4 4-4-4z"/>'
     return f'<path d="M{format_coordinate(x)} {format_coordinate(y - 3.8)}l3.6 6.4h-7.2z"/>'

@@ -97,7 +97,7 @@ def build_kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
         gpu=gpu.name,
         fitted=bool(own["fitted"]),
         gemms=_fits_by_precision(gpu, core, entry, ("gemm", GemmFit)),
-        prefill=PrefillFit(**core, **entry["prefill"]["terms"]),
+        prefill=PrefillFit(**core, **_with_peak_share(entry, entry["prefill"]["terms"])),
         decode=DecodeFit(**core, **entry["decode"]["terms"]),
         grouped=_fits_by_precision(gpu, core, entry, ("grouped", GroupedFit)),
         scan=ScanFit(**core, **entry["scan"]["terms"]),
@@ -140,13 +140,22 @@ def _fits_by_precision(
         flops_per_second = _flops_per_second(gpu, precision)
         if flops_per_second is None and precision != "bf16":
             continue
-        terms = {**core, **fit["terms"], "operand_bytes": OPERAND_BYTES[precision]}
+        own = _with_peak_share(entry, fit["terms"])
+        terms = {**core, **own, "operand_bytes": OPERAND_BYTES[precision]}
         terms["flops_per_second"] = flops_per_second or core["flops_per_second"]
-        terms["peak_share"] *= entry.get("peak_share_factor", 1.0)
         terms |= {"cast": CastFit(**fit["cast"])} if "cast" in fit else {}
         terms |= {"floors": HostLaunchFloors(**fit["floors"])} if "floors" in fit else {}
         found[precision] = fit_type(**terms)
     return found
+
+
+def _with_peak_share(entry: KernelEntry, terms: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``terms`` with the share of the peak that the matrix units of this GPU achieve.
+
+    GEMMs and attention use the same matrix units, so that the factor applies to both.
+    """
+    share = terms["peak_share"] * entry.get("peak_share_factor", 1.0)
+    return {**terms, "peak_share": share}
 
 
 def _collective_fit(operation: Operation, section: KernelEntry) -> CollectiveFit:

@@ -106,6 +106,8 @@ class CostModel:
         )
         self.kernels = kernels
         row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
+        if problem.cluster.gpus == 1:
+            row = row.on_one_gpu
         self.efficiency = calibrated_efficiency(row, problem.calibration)
         if problem.job.tp_overlap:
             exposed = self.efficiency.tp * OVERLAPPED_TP_SHARE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from parc.compiler.cost.counts.launches import (
     COLLECTIVE_LAUNCHES,
     forward_launches,
@@ -29,6 +31,7 @@ from parc.compiler.cost.step.gradients import (
     gradient_sum_bytes,
 )
 from parc.compiler.cost.step.offload import activation_copy_seconds
+from parc.compiler.cost.step.operator_recompute import recomputed_product_share
 from parc.compiler.cost.step.pass_time import launch_norm, pass_time
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
@@ -37,6 +40,7 @@ from parc.compiler.cost.step.routed_experts import (
 from parc.compiler.cost.step.tensor_exchange import (
     collective_forward_backward_seconds,
     dense_collectives,
+    exchange_copy_bytes,
     expert_collectives,
 )
 from parc.compiler.cost.step.weight_gathers import (
@@ -78,6 +82,8 @@ class LayerTime:
     launch_forward: float
     """Part of the forward pass that grows in proportion to the host's launch time."""
     launch_backward: float
+    operators: float
+    """Part of ``forward`` that recompute by operator repeats."""
 
     @property
     def compute(self) -> float:
@@ -110,45 +116,22 @@ class LayerTime:
 
 def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerTime:
     """Return the time in seconds of one layer of type ``kind`` for one micro-batch, by term."""
-    job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
-    tokens = layout.tokens(job.sequence_length)
-    shapes = _gemm_shapes(cost_model, layout, kind, tokens)
-    summed = gradient_sum_bytes(cost_model, layout)
-    passes = [_cached_gemm_seconds(cost_model, shape, summed) for shape in shapes]
-    gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
-    core, scan = (
-        _attention_core_seconds(cost_model, layout, kind),
-        _recurrence_seconds(cost_model, layout, kind, tokens),
-    )
-    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    traffic = cost_model.traffic(layout)
-    moved = element_wise_bytes(model, layout, kind, tokens, traffic)
-    casts = cast_bytes(shapes, cost_model.scaling)
-    forward = gemms.forward + core.forward + scan.forward
-    backward = gemms.backward + core.backward + scan.backward
-    forward += row.stream * (moved.forward + casts.forward) / rate
-    backward += row.stream * (moved.backward + casts.backward) / rate
-    backward += gradient_accumulation_seconds(
-        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
-    )
-    if layout.shares_weights:
-        backward += gradient_sum_seconds(cost_model, layout, kind)
+    row, work = cost_model.efficiency, _computation(cost_model, layout, kind)
     launch = launch_seconds(cost_model, layout, kind)
     calls = collective_launch_seconds(cost_model, layout, kind)
-    if kind.routed:
-        own = routed_expert_seconds(cost_model, layout, tokens)
-        forward, backward = forward + own.forward, backward + own.backward
-    tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
-    cp = mixer_exchange_seconds(cost_model, layout, kind, core.forward)
+    tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * work.gemms.backward)
+    cp = mixer_exchange_seconds(cost_model, layout, kind, work.core.forward)
     copies = (
         activation_copy_seconds(cost_model, layout, kind) if layout.offload.activations else 0.0
     )
     norm = launch_norm(row)
     ahead = pass_time(
-        (forward, row.tp * tp.forward, cp.forward), (launch + calls.forward, norm), copies
+        (work.total.forward, row.tp * tp.forward, cp.forward),
+        (launch + calls.forward, norm),
+        copies,
     )
     back = pass_time(
-        (backward, row.tp * tp.backward, cp.backward),
+        (work.total.backward, row.tp * tp.backward, cp.backward),
         (BACKWARD_LAUNCH * launch + calls.backward, norm),
         copies,
     )
@@ -158,7 +141,7 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     groups = cost_model.group_spans(layout)
     return LayerTime(
         forward=ahead.compute,
-        core=core.forward,
+        core=work.core.forward,
         backward=back.compute,
         tp_forward=ahead.tp + weights.forward,
         tp_backward=back.tp + weights.backward,
@@ -167,7 +150,59 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
         ep=dispatch_seconds(cost_model, layout, groups, window.total) if kind.routed else 0.0,
         launch_forward=ahead.launch,
         launch_backward=back.launch,
+        operators=work.operators,
     )
+
+
+class _Computation(NamedTuple):
+    """Seconds of the kernels of one layer and micro-batch, without collectives."""
+
+    gemms: ForwardBackward
+    core: ForwardBackward
+    total: ForwardBackward
+    """All kernels, including ``gemms`` and ``core``."""
+    operators: float
+    """Part of the forward pass that recompute by operator repeats."""
+
+
+def _computation(cost_model: CostModel, layout: Layout, kind: LayerKind) -> _Computation:
+    job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
+    tokens = layout.tokens(job.sequence_length)
+    shapes = _gemm_shapes(cost_model, layout, kind, tokens)
+    summed = gradient_sum_bytes(cost_model, layout)
+    passes = [_cached_gemm_seconds(cost_model, shape, summed) for shape in shapes]
+    gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
+    core = _attention_core_seconds(cost_model, layout, kind)
+    scan = _recurrence_seconds(cost_model, layout, kind, tokens)
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
+    moved, casts = layer_traffic(cost_model, layout, kind), cast_bytes(shapes, cost_model.scaling)
+    streamed = row.stream * (moved.forward + casts.forward) / rate
+    operators = streamed + scan.forward
+    if not job.is_low_precision:
+        operators += recomputed_product_share(model, kind) * gemms.forward
+    forward = gemms.forward + core.forward + scan.forward + streamed
+    backward = gemms.backward + core.backward + scan.backward
+    backward += row.stream * (moved.backward + casts.backward) / rate
+    backward += gradient_accumulation_seconds(
+        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
+    )
+    if layout.shares_weights:
+        backward += gradient_sum_seconds(cost_model, layout, kind)
+    if kind.routed:
+        own = routed_expert_seconds(cost_model, layout, tokens)
+        forward, backward = forward + own.forward, backward + own.backward
+        operators += own.forward
+    return _Computation(gemms, core, ForwardBackward(forward, backward), operators)
+
+
+def layer_traffic(cost_model: CostModel, layout: Layout, kind: LayerKind) -> ForwardBackward:
+    """Return the bytes that element-wise kernels and copies of one layer move, by pass."""
+    problem = cost_model.problem
+    tokens, traffic = layout.tokens(problem.job.sequence_length), cost_model.traffic(layout)
+    moved = element_wise_bytes(problem.model, layout, kind, tokens, traffic)
+    exchanges = dense_collectives(cost_model, layout, kind)
+    copied = exchange_copy_bytes(cost_model, layout, exchanges)
+    return ForwardBackward(moved.forward + copied.forward, moved.backward + copied.backward)
 
 
 def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from parc.compiler.cost.counts.flops import layer_flops
+from parc.compiler.cost.memory.activations import OPERATORS
 from parc.compiler.cost.schedules.simulation import StageSeconds
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, recomputed_layers
@@ -114,13 +115,16 @@ def recompute_seconds(
 
     Full recompute repeats the forward pass with its communication. Selective recompute repeats the
     attention core, and other modules in proportion to their FLOPs. If the experts are recomputed,
-    dispatch and combine are repeated as well.
+    dispatch and combine are repeated as well. Recompute by operator repeats element-wise kernels
+    and some matrix products.
     """
     recompute = layout.recompute
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
         return layer.forward_pass
+    if recompute.modules == OPERATORS:
+        return layer.operators
     key = ("shares", recompute.modules, kind)
     # The fractions depend only on the model, so that all layouts share them.
     share = cost_model.cached(
@@ -143,17 +147,19 @@ def _module_fraction(cost_model: CostModel, module: str, kind: LayerKind) -> flo
     The result is 0.03 for modules without matrix products.
     """
     # ``mlp_in`` is an MLP without its last product, which a compiler removes from the recomputation
-    # because no gradient needs it; ``attn_out`` is the output projection.
+    # because no gradient needs it; ``attn_out`` is the output projection, ``attn_in`` the others.
     job, model = cost_model.problem.job, cost_model.problem.model
     flops = layer_flops(model, kind, 1.0, job.sequence_length)
     total = flops.total or 1.0
+    out = 2 * model.attention.heads * model.attention.head_dim * model.hidden / total
     if module in (("mlp",) if kind.routed else ("moe", "shared_experts")):
         return 0.0
     table = {
         "core_attn": 0.0,  # its seconds are added separately
         "mlp": flops.mlp / total,
         "mlp_in": flops.mlp / total * (2 / 3 if model.ffn.gated else 1 / 2),
-        "attn_out": 2 * model.attention.heads * model.attention.head_dim * model.hidden / total,
+        "attn_in": flops.attention_projections / total - out,
+        "attn_out": out,
         "moe": (flops.experts + flops.mlp) / total,
         "shared_experts": flops.mlp / total,
         "mla_up_proj": 0.5 * flops.attention_projections / total,

@@ -7,6 +7,8 @@ mixer and MLP, with T tokens in the rank's context-parallel part and hidden size
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import Operation, ring_passes
+from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
+from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.ir import LayerKind, Layout
@@ -32,9 +34,10 @@ def dense_collectives(
 
     Collectives of routed experts are not included; see ``expert_collectives``.
     """
-    # With sequence parallelism, mixer and MLP each gather their input and scatter their output; the
-    # backward pass does the same and gathers the input again for the weight gradient. Without
-    # sequence parallelism, each of the two has one all-reduce per pass.
+    # With sequence parallelism, mixer and MLP each gather their input and scatter their output, and
+    # the backward pass does the same. Programs that do not save the gathered input gather it again
+    # for the weight gradient. Without sequence parallelism, each of the two has one all-reduce per
+    # pass.
     if layout.tp == 1:
         return ()
     nbytes = hidden_state_bytes(cost_model, layout)
@@ -46,9 +49,27 @@ def dense_collectives(
     blocks = kind.sub_layers - kind.routed
     # Hidden states and gradients are quantized before they are gathered.
     gathered = nbytes * cost_model.scaling.gathered_bytes / 2
+    again = memory_model_at_zero_stage(cost_model, layout.zero_stage).gathers_again
     return (
-        LayerCollective("all_gather", gathered, blocks, 2 * blocks),
+        LayerCollective("all_gather", gathered, blocks, (1 + again) * blocks),
         LayerCollective("reduce_scatter", nbytes, blocks, blocks),
+    )
+
+
+def exchange_copy_bytes(
+    cost_model: CostModel, layout: Layout, exchanges: tuple[LayerCollective, ...]
+) -> ForwardBackward:
+    """Return the bytes that a rank copies to order the sequences of gathered and scattered tensors.
+
+    A micro-batch of one sequence needs no copies.
+    """
+    copied = cost_model.traffic(layout).exchange_copies
+    if not copied or layout.micro_batch == 1:
+        return ForwardBackward(0.0, 0.0)
+    moved = [one for one in exchanges if one.operation in ("all_gather", "reduce_scatter")]
+    return ForwardBackward(
+        copied * sum(one.forward * one.nbytes for one in moved),
+        copied * sum(one.backward * one.nbytes for one in moved),
     )
 
 

@@ -92,3 +92,15 @@ def test_a_missing_precision_uses_the_nearest_wider_one(
 ) -> None:
     fit = kernel_fit_of_gpu(gpu)
     assert fit.gemm_fit(precision) is fit.gemms[stands_for]
+
+
+def test_gemms_and_attention_of_an_amd_gpu_reach_the_same_share_of_the_peak() -> None:
+    entry = read("mi300x-192gb")
+    like, fit = kernel_fit_of_gpu(entry["like"]), kernel_fit_of_gpu("mi300x-192gb")
+    factor = entry["peak_share_factor"]
+    assert factor < 1
+    for other, own in (
+        (like.gemm_fit("bf16"), fit.gemm_fit("bf16")),
+        (like.prefill, fit.prefill),
+    ):
+        assert own.peak_share == pytest.approx(factor * other.peak_share)

@@ -71,8 +71,9 @@ def test_hybrid_sharding_sends_weights_inside_a_shard_and_gradients_across_shard
     assert whole.keys() == {"dp_cp"}
     assert hybrid.keys() == {"dp_shard_cp", "dp_replicate"}
     parameters, rounds = 8030261248, 2
-    assert whole["dp_cp"] == pytest.approx(rounds * 6 * parameters * 31 / 32)
-    assert hybrid["dp_shard_cp"] == pytest.approx(rounds * 6 * parameters * 7 / 8)
+    sent = 2 + 2 + 4  # two gathers of 16-bit weights, and a scatter of fp32 gradients
+    assert whole["dp_cp"] == pytest.approx(rounds * sent * parameters * 31 / 32)
+    assert hybrid["dp_shard_cp"] == pytest.approx(rounds * sent * parameters * 7 / 8)
     once = 2 * 4 * parameters / 8 * 3 / 4  # the emitted program lets copies wait
     assert hybrid["dp_replicate"] == pytest.approx(once)
 
@@ -81,8 +82,8 @@ def test_a_shard_inside_a_host_uses_the_network_only_for_gradients() -> None:
     cost_model, made = priced("fsdp", {"zero_stage": 3, "dp_shard": 8})
     levels = {row.axis: row.level for row in traffic_by_axis(cost_model, made)}
     assert levels == {"dp_shard_cp": "nvlink", "dp_replicate": "fabric"}
-    seconds, _, last = data_parallel_round_seconds(cost_model, made)
-    assert last == replica_all_reduce_seconds(cost_model, made) > seconds
+    _, _, last = data_parallel_round_seconds(cost_model, made)
+    assert last == replica_all_reduce_seconds(cost_model, made)
 
 
 def test_replicas_reduce_once_per_step_if_configured_and_else_per_micro_batch() -> None:

@@ -70,3 +70,15 @@ def test_pipelines_of_deepspeed_wait_for_every_message() -> None:
     pp, count = plan.layout.pp, plan.layout.micro_batches(plan.problem.job.global_batch)
     assert pp > 2
     assert waited_hops(cost_model, pp, 1, count) == 4 * count + 2 * (pp - 1)
+
+
+def test_matrix_products_are_as_fast_as_in_a_benchmark_only_on_a_single_gpu() -> None:
+    rows = {}
+    for gpus in (1, 2):
+        cluster = {"node": {"base": "dgx-h100", "gpus_per_node": gpus}, "nodes": 1}
+        spec = {**SPEC, "model": "llama-3.2-1b", "cluster": cluster, "layout": {}}
+        problem = compiled.plan_of(spec).problem
+        rows[gpus] = cost_model_for(problem, framework("megatron")).efficiency
+    assert (rows[1].gemm, rows[1].gemm_low) == (1.0, 1.0)
+    assert rows[2].gemm == efficiency_row("hopper/any-stack").gemm > 1.0
+    assert rows[1] == replace(rows[2], gemm=1.0, gemm_low=1.0)

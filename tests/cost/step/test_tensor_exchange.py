@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from parc.backends.registry import framework
+from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.tensor_exchange import (
     collective_forward_backward_seconds,
     dense_collectives,
+    exchange_copy_bytes,
     expert_collectives,
     hidden_state_bytes,
     sent_bytes,
@@ -108,3 +110,24 @@ def test_experts_that_are_split_without_sequence_parallelism_are_added_up_like_a
     assert expert_collectives(cost_model, layout, kind) == ()
     (one,) = dense_collectives(cost_model, layout, kind)
     assert (one.operation, one.forward, one.backward) == ("all_reduce", 2, 2)
+
+
+def test_a_program_of_torch_copies_exchanged_tensors_of_several_sequences() -> None:
+    cost_model, layout = case("llama-3-8b", sequence_parallel=True)
+    exchanges = dense_collectives(cost_model, layout, DENSE)
+    assert exchange_copy_bytes(cost_model, layout, exchanges) == ForwardBackward(0, 0)
+    torch = cost_model_for(cost_model.problem, framework("torchtitan"))
+    exchanges = dense_collectives(torch, layout, DENSE)
+    assert exchange_copy_bytes(torch, layout, exchanges) == ForwardBackward(0, 0)  # one sequence
+    two = replace(layout, micro_batch=2)
+    exchanges = dense_collectives(torch, two, DENSE)
+    # Two gathers and two scatters in each pass, and a read and a write of each.
+    each = 4 * 2 * hidden_state_bytes(torch, two)
+    assert exchange_copy_bytes(torch, two, exchanges) == ForwardBackward(each, each)
+
+
+def test_a_program_that_saves_its_gathered_inputs_does_not_gather_them_again() -> None:
+    cost_model, layout = case("llama-3-8b", sequence_parallel=True)
+    torch = cost_model_for(cost_model.problem, framework("torchtitan"))
+    backward = [dense_collectives(one, layout, DENSE)[0].backward for one in (cost_model, torch)]
+    assert backward == [4, 2]
