@@ -47,7 +47,7 @@ LIMITS = {
     "locked": {
         "FSDP and ZeRO-2/3": 7.0,
         "dense, A100 and H100": 7.5,
-        "all dense": 6.5,
+        "all dense": 7.0,
         "all MoE": 15.0,
         "small models on one host": 14.0,
     },

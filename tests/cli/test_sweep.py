@@ -230,7 +230,7 @@ def test_a_bug_in_a_point_is_an_error_of_this_point(
     def broken(*_: Any) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("parc.compiler.tools.sweep.run_sweep.plan_job", broken)
+    monkeypatch.setattr("parc.compiler.tools.sweep.run_sweep.plan_resolved", broken)
     found = evaluate_point(read_source(write_spec(tmp_path)), (), ())
     assert found.error == "RuntimeError: no"
 
