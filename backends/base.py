@@ -212,6 +212,9 @@ class CostTraits(Protocol):
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that trains the model of ``problem``."""
 
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the memory traffic of the kernels of the program that trains the model."""
+
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows after the framework has padded the vocabulary."""
 
@@ -225,14 +228,6 @@ class GraphCapture(Protocol):
 
         The parts must not depend on the recompute setting.
         """
-
-
-@runtime_checkable
-class KernelTraffic(Protocol):
-    """Optional part of a framework; without it, element-wise kernels are assumed to be fused."""
-
-    def program_traffic(self, problem: Problem) -> ProgramTraffic:
-        """Return the memory traffic of the program that trains the model of ``problem``."""
 
 
 class Framework(Backend, LayoutRules, ProcessGroups, Launch, CostTraits, Hashable, Protocol):

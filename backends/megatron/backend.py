@@ -24,6 +24,7 @@ from parc.backends.megatron.tokenizers import padded_vocab
 from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
+    FUSED_KERNELS,
     Artifact,
     CapturedGraphs,
     GradientExchange,
@@ -37,6 +38,7 @@ from parc.compiler.ir import (
     Plan,
     Problem,
     ProgramMemory,
+    ProgramTraffic,
     Recompute,
 )
 from parc.compiler.ir.rule import Rule
@@ -156,6 +158,10 @@ class Megatron:
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of Megatron-Core with TransformerEngine."""
         return memory.megatron_memory_model(problem)
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the memory traffic of the kernels of TransformerEngine and Megatron-Core."""
+        return FUSED_KERNELS
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows after Megatron has padded the vocabulary."""

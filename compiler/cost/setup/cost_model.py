@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from parc.backends.base import Framework, GraphCapture, KernelTraffic
+from parc.backends.base import Framework, GraphCapture
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.gemm import GemmFit
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
@@ -26,7 +26,6 @@ from parc.compiler.cost.setup.stages import (
     stage_contents,
 )
 from parc.compiler.ir import (
-    FUSED_KERNELS,
     CapturedGraphs,
     Efficiency,
     LayerKind,
@@ -99,11 +98,7 @@ class CostModel:
         self.framework = framework
         # Checked once: Python 3.11 compares an object with a protocol name by name.
         self._graph_capture = framework if isinstance(framework, GraphCapture) else None
-        self._traffic = (
-            framework.program_traffic(problem)
-            if isinstance(framework, KernelTraffic)
-            else FUSED_KERNELS
-        )
+        self._traffic = framework.program_traffic(problem)
         self.kernels = kernels
         row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
         if problem.cluster.gpus == 1:
