@@ -263,8 +263,11 @@ class Model:
         return tuple(models)
 
     def with_shapes_of(self, kind: LayerKind) -> Model:
-        """Return a model whose attention and MLP have the shapes of layers of this kind."""
-        return self._variant_models[kind.variant] if kind.variant else self
+        """Return a model whose attention and MLP have the shapes of layers of this kind.
+
+        The result has no variants, and returns itself for the same kind.
+        """
+        return self._variant_models[kind.variant] if kind.variant and self.variants else self
 
     @cached_property
     def attention_models(self) -> tuple[tuple[Model, float], ...]:

@@ -20,8 +20,8 @@ def recomputed_product_share(model: Model, kind: LayerKind) -> float:
     here: all of them are recomputed. Products in 8 and 4 bit are other operators, whose outputs are
     all saved (torch, functorch/partitioners.py, compute_intensive_ops).
     """
-    model = model.with_shapes_of(kind)
     flops = layer_flops(model, kind, 1.0, 1)
+    model = model.with_shapes_of(kind)
     total = flops.attention_projections + flops.mlp
     if not total:
         return 0.0
