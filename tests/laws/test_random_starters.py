@@ -1,6 +1,6 @@
 """``parc init`` with random options gives a spec that compiles as it is, or states why not.
 
-PARC_FUZZ=300 sets the number of combinations; the default keeps the suite fast.
+PARC_FUZZ=300 sets the number of combinations. A test of the conformance suite tries more of them.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import random
 import re
+from collections.abc import Iterable
 
 import pytest
 
 from parc.compiler.catalog.library import Library
 from tests.cli.specs import parc
 
-COUNT = int(os.environ.get("PARC_FUZZ", "20"))
-GROUPS = 5
+COUNT = int(os.environ.get("PARC_FUZZ", "12"))
+MORE = 40
+"""Number of further combinations in the conformance suite."""
+GROUPS = 4
 """Number of tests that share the combinations, so that workers can run them in parallel."""
 NO_MEMORY = {"PARC-R17", "PARC-V02"}
 NO_PROGRAM = {"PARC-V31", "PARC-R03"}
@@ -37,7 +40,18 @@ def random_options(dice: random.Random) -> list[str]:
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_random_options_give_a_spec_that_compiles_or_a_reason(group: int) -> None:
-    for number in range(group, COUNT, GROUPS):
+    start_and_check(range(group, COUNT, GROUPS))
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_more_random_options_give_a_spec_that_compiles_or_a_reason(group: int) -> None:
+    start_and_check(range(COUNT + group, COUNT + MORE, GROUPS))
+
+
+def start_and_check(numbers: Iterable[int]) -> None:
+    """Compile the spec of each combination of options, or find the reason why there is none."""
+    for number in numbers:
         words = random_options(random.Random(number))
         started = parc("init", *words)
         shown = f"parc init {' '.join(words)}\n{started.output}"
