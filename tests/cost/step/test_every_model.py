@@ -1,4 +1,4 @@
-"""Every layer of every model of the catalog has a finite time, for every framework."""
+"""Times of every kind of layer of every catalog model, for every framework."""
 
 from __future__ import annotations
 
