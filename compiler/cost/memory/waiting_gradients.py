@@ -6,6 +6,7 @@ from math import ceil, floor
 
 from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
 from parc.compiler.cost.memory.states import (
+    HALF_WEIGHT,
     gathered_weight_bytes,
     keeps_root_gathered,
     largest_layer_parameters,
@@ -138,7 +139,7 @@ def _unit_bytes(
     layer = largest_layer_parameters(cost_model, layout, load)
     head = load.loss * _head_parameters(cost_model, layout, load)
     in_root = keeps_root_gathered(cost_model, load, program)
-    weights = HALF_GRADIENT * (layout.zero_stage == 3)
+    weights = HALF_WEIGHT * (layout.zero_stage == 3)
     # The root unit of both tables stays gathered, and reduces its gradients last.
     own = 0.0 if in_root else (program.head_unit_bytes or weights) * head
     waits = HALF_GRADIENT * head * in_root
@@ -170,7 +171,7 @@ def _reductions(
     first = kept * (1 - 1 / load.layers) if load.layers else 0.0
     if layout.zero_stage == 3:
         # The weights of the layer before are gathered.
-        first += HALF_GRADIENT * layer * (load.layers > 1)
+        first += HALF_WEIGHT * layer * (load.layers > 1)
     if keeps_root_gathered(cost_model, load, program):
         first += HALF_GRADIENT * _head_parameters(cost_model, layout, load)
     root_weights = gathered_weight_bytes(cost_model, layout, load, program)
@@ -194,14 +195,13 @@ def _single_rank_bytes(
     kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, program)
     logits = logits_bytes(cost_model, layout, load, program)
     layer = largest_layer_parameters(cost_model, layout, load)
-    tables = table_parameters(cost_model, layout, load)
     root = _root_parameters(cost_model, layout, load, program)
     first = kept * (1 - 1 / load.layers) if load.layers else 0.0
     if layout.zero_stage == 3:
         # The weights of the layer before are gathered, and those of the root if it has both tables.
-        first += HALF_GRADIENT * (layer * (load.layers > 1) + root * bool(program.root_bytes))
+        first += HALF_WEIGHT * (layer * (load.layers > 1) + root * bool(program.root_bytes))
     if program.root_bytes:
-        first += HALF_GRADIENT * (tables / 2 if _is_untied(cost_model, load) else tables)
+        first += HALF_GRADIENT * _head_parameters(cost_model, layout, load)
     peak = kept + max(logits, working)
     again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
     with_shard, without = (

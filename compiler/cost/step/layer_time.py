@@ -200,8 +200,7 @@ def layer_traffic(cost_model: CostModel, layout: Layout, kind: LayerKind) -> For
     problem = cost_model.problem
     tokens, traffic = layout.tokens(problem.job.sequence_length), cost_model.traffic(layout)
     moved = element_wise_bytes(problem.model, layout, kind, tokens, traffic)
-    exchanges = dense_collectives(cost_model, layout, kind)
-    copied = exchange_copy_bytes(cost_model, layout, exchanges)
+    copied = exchange_copy_bytes(cost_model, layout, kind)
     return ForwardBackward(moved.forward + copied.forward, moved.backward + copied.backward)
 
 

@@ -56,9 +56,7 @@ def dense_collectives(
     )
 
 
-def exchange_copy_bytes(
-    cost_model: CostModel, layout: Layout, exchanges: tuple[LayerCollective, ...]
-) -> ForwardBackward:
+def exchange_copy_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -> ForwardBackward:
     """Return the bytes that a rank copies to order the sequences of gathered and scattered tensors.
 
     A micro-batch of one sequence needs no copies.
@@ -66,6 +64,7 @@ def exchange_copy_bytes(
     copied = cost_model.traffic(layout).exchange_copies
     if not copied or layout.micro_batch == 1:
         return ForwardBackward(0.0, 0.0)
+    exchanges = dense_collectives(cost_model, layout, kind)
     moved = [one for one in exchanges if one.operation in ("all_gather", "reduce_scatter")]
     return ForwardBackward(
         copied * sum(one.forward * one.nbytes for one in moved),

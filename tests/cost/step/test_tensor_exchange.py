@@ -114,16 +114,13 @@ def test_experts_that_are_split_without_sequence_parallelism_are_added_up_like_a
 
 def test_a_program_of_torch_copies_exchanged_tensors_of_several_sequences() -> None:
     cost_model, layout = case("llama-3-8b", sequence_parallel=True)
-    exchanges = dense_collectives(cost_model, layout, DENSE)
-    assert exchange_copy_bytes(cost_model, layout, exchanges) == ForwardBackward(0, 0)
+    assert exchange_copy_bytes(cost_model, layout, DENSE) == ForwardBackward(0, 0)
     torch = cost_model_for(cost_model.problem, framework("torchtitan"))
-    exchanges = dense_collectives(torch, layout, DENSE)
-    assert exchange_copy_bytes(torch, layout, exchanges) == ForwardBackward(0, 0)  # one sequence
+    assert exchange_copy_bytes(torch, layout, DENSE) == ForwardBackward(0, 0)  # one sequence
     two = replace(layout, micro_batch=2)
-    exchanges = dense_collectives(torch, two, DENSE)
     # Two gathers and two scatters in each pass, and a read and a write of each.
     each = 4 * 2 * hidden_state_bytes(torch, two)
-    assert exchange_copy_bytes(torch, two, exchanges) == ForwardBackward(each, each)
+    assert exchange_copy_bytes(torch, two, DENSE) == ForwardBackward(each, each)
 
 
 def test_a_program_that_saves_its_gathered_inputs_does_not_gather_them_again() -> None:
