@@ -257,26 +257,30 @@ def _with_fewest_recomputed_layers(
         """Return the layout that recomputes the first ``count`` layers of each model chunk."""
         return layout_filter.build_layout(row.point.with_recompute_level(siblings + count - 1))
 
+    def is_bound_slow(count: int) -> bool:
+        """Return True if a lower bound shows that ``count`` recomputed layers take too long."""
+        point = row.point.with_recompute_level(siblings + count - 1)
+        return layout_filter.step_seconds(point) * (1 - ROUNDING) > most_seconds
+
     def is_slow(count: int) -> bool:
         """Return True if the step takes too long with ``count`` recomputed layers."""
-        point = row.point.with_recompute_level(siblings + count - 1)
-        if layout_filter.step_seconds(point) * (1 - ROUNDING) > most_seconds:
-            return True
-        seconds = step_time(cost_model, layout_filter.build_layout(point)).total_seconds
+        seconds = step_time(cost_model, layout_with(count)).total_seconds
         return seconds > most_seconds or seconds >= whole_seconds() * (1 - ROUNDING)
 
     def fits(count: int) -> bool:
         """Return True if the layout fits into memory with ``count`` recomputed layers."""
         return peak_bytes(cost_model, layout_with(count), layout_filter.end) <= limit_bytes
 
-    if is_slow(1):
+    if is_bound_slow(1):
         return None
     chunks = chain.from_iterable(layout_with(1).split.chunks)
     counts = range(1, max(chunk.layers for chunk in chunks) + 1)
-    # Time grows and memory shrinks with the number of layers, so both bounds are bisected.
-    counts = counts[: bisect_left(counts, True, lo=1, key=is_slow)]
-    if not fits(counts[-1]):
-        return None
+    # Time grows and memory shrinks with the number of layers, so both are bisected. The bound is
+    # fast to compute, and often leaves no number of layers that fits.
+    for is_too_slow in (is_bound_slow, is_slow):
+        counts = counts[: bisect_left(counts, True, key=is_too_slow)]
+        if not counts or not fits(counts[-1]):
+            return None
     count = counts[bisect_left(counts, True, key=fits)]
     layout = layout_with(count)
     if any(rule.broken(cost_model.problem, layout) for rule in layout_filter.rules):

@@ -2,9 +2,10 @@
 
 No real job reaches the bounds. They keep later computations finite, for example by excluding lists
 of 10^18 hosts and overflows.
-"""
 
-from __future__ import annotations
+The modules with models do not postpone the evaluation of annotations, because pydantic would then
+compile each of them from text on import.
+"""
 
 from typing import Annotated, Self, cast
 

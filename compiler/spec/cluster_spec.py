@@ -1,7 +1,5 @@
 """Models of section ``cluster``. Catalog files of GPUs, node types and fabrics use them too."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from parc.compiler.spec.base import Count, CountOrZero, LoadFactor, PositiveFloat, StrictModel

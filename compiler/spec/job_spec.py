@@ -1,7 +1,5 @@
 """Models of the sections ``job`` and ``goals`` of a training spec."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from parc.compiler.spec.base import (

@@ -1,7 +1,5 @@
 """Models of section ``launch`` (program, environment, schedulers) and of the files of a site."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

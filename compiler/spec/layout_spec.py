@@ -4,8 +4,6 @@ A value in ``layout`` fixes a decision; the search decides all values that are a
 ``goals.limits`` restricts, by axis, the parallel sizes that the search can choose.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from parc.compiler.spec.base import Count, NotBool, StrictModel

@@ -1,7 +1,5 @@
 """Models of section ``model``. Catalog files and Hugging Face configs are converted to them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints

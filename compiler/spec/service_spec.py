@@ -3,8 +3,6 @@
 The features are ``speculative``, ``lora`` and ``kv_offload``.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from parc.compiler.spec.base import (

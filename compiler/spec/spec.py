@@ -1,7 +1,5 @@
 """Root models of a spec, version 1 of the spec language."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.reading import yaml_tree
-from parc.compiler.spec.reading.yaml_tree import json_events
+from parc.compiler.spec.reading.json_events import json_events
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

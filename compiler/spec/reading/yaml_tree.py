@@ -7,11 +7,10 @@ mappings are JSON, and ruamel.yaml takes five times as long. The events of both 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
@@ -24,15 +23,6 @@ _PRINTABLE_BEYOND_ASCII = (
     "\x85\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff"
 )
 _BREAK = re.compile("\r\n|[\n\r\x85]")
-_TOKEN = re.compile(
-    r"(?P<space>[ \n]++)"
-    r'|(?P<text>"(?:[\x20!#-\[\]-\x7e]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})*+")'
-    r"|(?P<plain>-?[0-9][-+.0-9eE]*+|true|false|null)"
-    r"|(?P<sign>[\[\]{},]|:(?=[ \n]))"
-)
-"""JSON tokens that YAML reads in the same way: without tabs, characters beyond ASCII and surrogate
-pairs, and with a space after each colon."""
-_ALL_TOKENS = re.compile(f"(?:{re.sub('[?]P<[a-z]+>', '?:', _TOKEN.pattern)})*+")
 
 
 @frozen
@@ -94,7 +84,12 @@ def _check_characters(text: str) -> None:
 
 
 def _parser_events(text: str) -> Iterator[Any]:
-    found = json_events(text)
+    found = None
+    if text.startswith(("{", "[")):
+        # Imported here, because compiling its patterns takes a millisecond.
+        from parc.compiler.spec.reading.json_events import json_events
+
+        found = json_events(text)
     return _yaml_events(text) if found is None else found
 
 
@@ -147,87 +142,3 @@ def _explain_syntax(problem: str, at: tuple[int, int], text: str) -> Finding:
     elif "cannot start any token" in problem:
         help_ = "put a value that starts with @, ` or % in quotes"
     return Finding(f"this is not valid YAML: {problem[:200]}", help=help_)
-
-
-class Mark(NamedTuple):
-    """Position in a text, counted from 0."""
-
-    line: int
-    column: int
-
-
-class ScalarEvent(NamedTuple):
-    """Text, number, truth value or null."""
-
-    start_mark: Mark
-    end_mark: Mark
-    value: str
-    style: str | None
-    """Quotation mark; None for a value without one."""
-    tag: None = None
-    anchor: None = None
-
-
-class MappingStartEvent(NamedTuple):
-    """Opening brace of a mapping."""
-
-    start_mark: Mark
-    end_mark: Mark
-    flow_style: bool = True
-    tag: None = None
-    anchor: None = None
-
-
-class SequenceStartEvent(MappingStartEvent):
-    """Opening bracket of a list."""
-
-
-class MappingEndEvent(NamedTuple):
-    """Closing brace of a mapping."""
-
-    start_mark: Mark
-    end_mark: Mark
-
-
-class SequenceEndEvent(MappingEndEvent):
-    """Closing bracket of a list."""
-
-
-_COLLECTION_EVENTS: dict[str, type[Any]] = {
-    "{": MappingStartEvent,
-    "[": SequenceStartEvent,
-    "}": MappingEndEvent,
-    "]": SequenceEndEvent,
-}
-
-
-def json_events(text: str) -> Iterator[Any] | None:
-    """Return the events of a JSON text; None if ``text`` is not JSON, or if YAML may differ.
-
-    The only difference left is that YAML rejects keys of more than 1024 characters.
-    """
-    if not text.startswith(("{", "[")) or not _ALL_TOKENS.fullmatch(text):
-        return None
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return _events(text)
-
-
-def _events(text: str) -> Iterator[Any]:
-    line, start_of_line = 0, 0
-    for token in _TOKEN.finditer(text):
-        kind, found, (first, at) = token.lastgroup, token.group(), token.span()
-        if kind == "space":
-            breaks = found.count("\n")
-            if breaks:
-                line, start_of_line = line + breaks, text.rindex("\n", first, at) + 1
-            continue
-        start, end = Mark(line, first - start_of_line), Mark(line, at - start_of_line)
-        if kind == "plain":
-            yield ScalarEvent(start, end, found, None)
-        elif kind == "text":
-            yield ScalarEvent(start, end, json.loads(found) if "\\" in found else found[1:-1], '"')
-        elif found in _COLLECTION_EVENTS:
-            yield _COLLECTION_EVENTS[found](start, end)
