@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.ir.frozen import frozen
+from parc.compiler.ir.frozen import OBJECTS_WITHOUT_COMPILE, frozen
 from tests.project_files import PACKAGE_FOLDERS, ROOT, python_files
 
 
@@ -82,10 +82,11 @@ class Named:
 
 
 def objects(cls: type) -> list[Any]:
+    """Return objects that were created before and after the constructor was compiled."""
     has_limit = cls in (OURS_DERIVED, STANDARD_DERIVED)
     return [
         cls(*given, **{key: value for key, value in named.items() if key != "limit" or has_limit})
-        for given, named in ARGUMENTS
+        for given, named in ARGUMENTS * (1 + OBJECTS_WITHOUT_COMPILE // len(ARGUMENTS))
     ]
 
 
@@ -118,7 +119,13 @@ def test_calls_have_the_parameters_of_dataclasses(ours: type, standard: type) ->
         return [(one.name, one.kind) for one in found]
 
     assert parameters(ours) == parameters(standard)
-    for given, named in (((), {}), ((1, 2, 3, 4, 5, 6, 7, 8), {}), (("a",), {"unknown": 1})):
+    wrong: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
+        ((), {}),
+        ((1, 2, 3, 4, 5, 6, 7, 8), {}),
+        (("a",), {"unknown": 1}),
+        (("a",), {"name": "b"}),
+    )
+    for given, named in wrong:
         messages = []
         for cls in (ours, standard):
             with pytest.raises(TypeError) as error:
@@ -184,3 +191,14 @@ def test_frozen_types_of_parc_use_this_decorator() -> None:
         if pattern.search(path.read_text("utf-8"))
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize("named", [{"low": 1}, {"high": 1, "other": 2}, {"low": 1, "other": 2}])
+def test_wrong_arguments_of_the_first_object_are_rejected(named: dict[str, int]) -> None:
+    @frozen(kw_only=True)
+    class New:
+        low: int = 0
+        high: int
+
+    with pytest.raises(TypeError):
+        New(**named)

@@ -1,12 +1,13 @@
-"""Decorator ``frozen``: a frozen dataclass whose methods are compiled on first use.
+"""Decorator ``frozen``: a frozen dataclass whose methods are compiled when they are used.
 
 The decorator of the standard library compiles six methods per class on import, which would take a
 quarter of the CPU time of ``parc check``. A command creates objects of half of the imported types,
-compares or hashes objects of a sixth, and prints none.
+more than a few of every fifth, compares or hashes objects of a sixth, and prints none.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from functools import partial
@@ -14,6 +15,12 @@ from types import MemberDescriptorType
 from typing import Any, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
+
+OBJECTS_WITHOUT_COMPILE = 8
+"""Number of objects of a class that are created before its ``__init__`` is compiled, which takes
+longer than so many calls of a method without compile."""
+
+_objects = Counter[type]()
 
 
 @overload
@@ -43,8 +50,31 @@ def frozen(cls: type | None = None, /, *, slots: bool = True, kw_only: bool = Fa
 
 def _first_init(self: Any, /, *args: Any, **kwargs: Any) -> None:
     cls = type(self)
-    cls.__init__ = _compile_init(cls)
-    cls.__init__(self, *args, **kwargs)
+    _objects[cls] += 1
+    few = _objects[cls] <= OBJECTS_WITHOUT_COMPILE
+    values = _values_by_name(cls, args, kwargs) if few else None
+    if values is None:  # the compiled method also raises the errors of wrong arguments
+        cls.__init__ = _compile_init(cls)
+        cls.__init__(self, *args, **kwargs)
+    else:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def _values_by_name(
+    cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return field -> value for the arguments of a constructor; None if an argument is wrong."""
+    places = [one.name for one in fields(cls) if not one.kw_only]
+    if len(args) > len(places) or not kwargs.keys().isdisjoint(places[: len(args)]):
+        return None
+    values = {**dict(zip(places, args, strict=False)), **kwargs}
+    for one in fields(cls):
+        if one.name not in values and one.default is not MISSING:
+            values[one.name] = one.default
+        elif one.name not in values and one.default_factory is not MISSING:
+            values[one.name] = one.default_factory()
+    return values if values.keys() == {one.name for one in fields(cls)} else None
 
 
 def _first_eq(self: Any, other: object, /) -> Any:
