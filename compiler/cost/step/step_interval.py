@@ -17,7 +17,7 @@ from parc.compiler.ir import Layout
 DENSE_SPREAD = 0.11
 """Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
 published runs of at least two sources."""
-EXPERTS_SPREAD = 0.14
+EXPERTS_SPREAD = 0.13
 """The same for mixtures of experts."""
 UNMEASURED_SPREAD = 0.19
 """The same for a stack and GPU generation with published runs of at most one source."""
