@@ -17,6 +17,7 @@ from parc.compiler.ir import (
     Cluster,
     Goals,
     Model,
+    PassBytes,
     Pins,
     Problem,
     ProgramTraffic,
@@ -40,6 +41,23 @@ class PublishedProgram(Megatron):
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of Megatron, which does not depend on the ZeRO stage here."""
         return replace(super().training_memory_model(problem), fully_sharded=None)
+
+
+class NemoProgram(PublishedProgram):
+    """NeMo, whose squared ReLU consists of separate kernels of torch.
+
+    ``squared_relu`` of nemo/collections/llm/fn/activation.py calls ``relu`` and ``pow``, without
+    Megatron-Core's compiler.
+    """
+
+    def program_traffic(self, problem: Problem) -> ProgramTraffic:
+        """Return the memory traffic of the program's element-wise kernels."""
+        traffic = super().program_traffic(problem)
+        if problem.model.ffn.activation != "relu2":
+            return traffic
+        # Each reads one tensor and writes another. Backward: a copy, a multiplication by 2, a
+        # multiplication by the gradient, and the mask of relu.
+        return replace(traffic, plain=PassBytes(4.0 + 4.0, 4.0 + 4.0 + 6.0 + 6.0))
 
 
 MEGATRON = PublishedProgram()
@@ -95,6 +113,7 @@ PROGRAMS: dict[str, PublishedProgram] = {
     "automodel": FSDP2,
     "automodel-torch-attention": FSDP2,
     "megatron-2023": TorchProgram(_megatron_of_2023),
+    "nemo": NemoProgram(),
     "internevo": TorchProgram(_internevo),
     "transformers-fsdp": TorchProgram(transformers_traffic),
     "transformers-deepspeed": TorchProgram(_transformers_under_deepspeed),

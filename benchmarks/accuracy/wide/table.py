@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.accuracy.runs import Run
+from benchmarks.accuracy.wide.dense_recipes import recipe_settings
 from benchmarks.accuracy.wide.jax_recipes import policy_words, recipe_shard
 from benchmarks.accuracy.wide.models import Architectures
 from benchmarks.accuracy.wide.moe_recipes import FEATURES, RECOMPUTE, recipe_words
@@ -82,7 +83,8 @@ def _why_unmodeled(row: dict[str, str], architectures: Architectures) -> str:
 
 def _run_of_row(row: dict[str, str], architectures: Architectures) -> Run:
     name, layers, spec = architectures.model(row) or ("", None, None)
-    sequence_parallel = {"0": False, "1": True}.get(row["sp"].removesuffix(".0"))
+    stated = {"0": False, "1": True}.get(row["sp"].removesuffix(".0"))
+    recipe = recipe_settings(row)
     zero, step = _parse_int(row["zero_stage"]), _parse_float(row["derived_step_time_s"])
     return Run(
         id=row["id"],
@@ -108,7 +110,7 @@ def _run_of_row(row: dict[str, str], architectures: Architectures) -> Run:
         if "intra-node" in row["fsdp"]
         else shard(row["fsdp"]) or recipe_shard(row["source"]),
         zero=3 if zero is None and row["fsdp"] not in ("", "0", "0.0") else zero,
-        sequence_parallel=sequence_parallel,
+        sequence_parallel=recipe.sequence_parallel if stated is None else stated,
         micro_batch=_parse_int(row["micro_batch"]),
         recompute=_parse_recompute(row),
         overlap=_stated_and_recipe_features(row),
@@ -129,7 +131,7 @@ def _stated_and_recipe_features(row: dict[str, str]) -> str:
     stated = features(f"{row['overlap']}; {row['notes']}")
     stated |= release_features(row["source"], row["gpu"])
     known = set(recipe_words(FEATURES, row).split("+"))
-    return "+".join(sorted((stated | known) - {""}))
+    return "+".join(sorted((stated | known | recipe_settings(row).features) - {""}))
 
 
 def _node_type(row: dict[str, str]) -> str:
@@ -160,7 +162,7 @@ def _parse_recompute(row: dict[str, str]) -> str | None:
     words = re.split(r"[\s(]", row["recompute"].strip(), maxsplit=1)
     if words[0]:
         return words[0].replace(",", "+")
-    return recipe_words(RECOMPUTE, row) or policy_words(row) or None
+    return recipe_words(RECOMPUTE, row) or policy_words(row) or recipe_settings(row).recompute
 
 
 def _parse_int(text: str) -> int | None:

@@ -37,7 +37,8 @@ _FRAMEWORKS = (
     ("torchtitan", r"torchtitan"),
     ("nanotron", r"nanotron"),
     ("jax", r"pax|jax|maxtext"),
-    ("nemo", r"NeMo|Megatron-Bridge|dgxc-benchmarking|training_results.*nemo"),
+    ("megatron-bridge", r"Megatron-Bridge"),
+    ("nemo", r"NeMo|dgxc-benchmarking|training_results.*nemo"),
     ("megatron-lm", r"Megatron-LM|Megatron|Korthikanti|Primus|SC21"),
 )
 
