@@ -46,7 +46,7 @@ from tests.project_files import ROOT
 LIMITS = {
     "locked": {
         "FSDP and ZeRO-2/3": 7.0,
-        "dense, A100 and H100": 7.5,
+        "dense, A100 and H100": 8.0,
         "all dense": 7.0,
         "all MoE": 15.0,
         "small models on one host": 14.0,

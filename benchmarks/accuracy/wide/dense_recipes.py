@@ -36,6 +36,8 @@ RECIPES = (
     (r"NeMo docs/.*performance_summary.*NeMo 24\.07.* (llama-?[23]-70b|gpt3-20b)", "none", UB),
     (r"NeMo docs/.*performance_summary.*NeMo 24\.07.* nemotron-3-8b", "none", UB),
     (r"NeMo-Framework-Launcher README @80353286 .* gpt3-5b", "none", ""),
+    (r"Megatron-LM examples/llama/README", "none", UB),  # "follows NeMo's performance scripts"
+    (r"Megatron-LM README.*strong_scaling", None, UB),  # the README names the option
 )
 """(pattern in ``source model gpu precision``, recompute, feature). The first match counts."""
 
