@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
-from parc.compiler.cost.serving.largest_load import estimate_largest_load
+from parc.compiler.cost.serving.largest_load import bound_largest_rate, estimate_largest_load
 from parc.compiler.cost.serving.simulation.simulate import (
     ONE_SAMPLE,
     Sampling,
@@ -121,12 +121,34 @@ def evaluate_at_largest_load(
         return evaluate_service(problem, layout)
     counts = allowed_replica_counts(problem, layout)
     complete = replace(layout, replicas=counts[-1])
-    gpus = 1.0
-    if problem.goals.maximize == "lowest-cost":
-        gpus = _occupied_gpus(problem, complete)
-    # Both objectives are inversely proportional to the tokens per second (``objective_value``).
-    least_rate = gpus / most / problem.service.traffic.output_tokens
-    return _estimate_largest_load(problem, complete, least_rate)
+    return _estimate_largest_load(problem, complete, _load_objective(problem, complete) / most)
+
+
+def bound_objective(problem: ServingProblem, layout: ServingLayout) -> float:
+    """Return a lower bound of the value to minimize (``objective_value``) at the largest load.
+
+    It is infinite if the layout does not fit into memory, or misses a limit even at a load close to
+    0. GPUs must not be minimized.
+    """
+    goals, traffic = problem.goals, problem.service.traffic
+    accepted = problem.service.setup.accepted_tokens
+    limits = [] if goals.tpot_seconds is None else [goals.tpot_seconds * accepted]
+    if goals.e2e_seconds is not None and traffic.output_tokens > 1:
+        limits.append(goals.e2e_seconds * accepted / (traffic.output_tokens - 1))
+    complete = replace(layout, replicas=allowed_replica_counts(problem, layout)[-1])
+    step_limit = min(limits, default=math.inf)
+    rate = bound_largest_rate(_deployment(problem, complete), traffic, step_limit)
+    return _load_objective(problem, complete) / rate if rate else math.inf
+
+
+def _load_objective(problem: ServingProblem, layout: ServingLayout) -> float:
+    """Return the value to minimize (``objective_value``), multiplied by the request rate.
+
+    Both objectives with a searched load are inversely proportional to the tokens per second.
+    """
+    is_cost = problem.goals.maximize == "lowest-cost"
+    gpus = _occupied_gpus(problem, layout) if is_cost else 1.0
+    return gpus / problem.service.traffic.output_tokens
 
 
 def _estimate_with_replicas(

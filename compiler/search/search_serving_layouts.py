@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from parc.backends.base import Engine
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.evaluate_service import (
+    bound_objective,
     choose_best_stage_split,
     evaluate_at_largest_load,
     evaluate_service,
@@ -113,9 +114,9 @@ class _Evaluated:
     problem: ServingProblem
     valid: list[ServingEstimate]
     others: list[ServingLayout]
-    """Further valid layouts. ``KEPT`` of the valid ones and another one of the same tensor-parallel
-    size need fewer GPUs or, if the load is searched, have an objective value that is better by the
-    factor ``BOUND_SLACK``."""
+    """Further layouts that violate no rule. ``KEPT`` of the valid ones and another one of the same
+    tensor-parallel size need fewer GPUs or, if the load is searched, have an objective value that
+    is better by the factor ``BOUND_SLACK``."""
     too_slow: list[tuple[str, ServingEstimate]]
     """(name of the missed limit, estimate) pairs."""
     dropped: Counter[str]
@@ -123,8 +124,9 @@ class _Evaluated:
 
     @cached_property
     def other_estimates(self) -> list[ServingEstimate]:
-        """Estimates of ``others``."""
-        return [evaluate_service(self.problem, one) for one in self.others]
+        """Estimates of ``others`` that meet the limits."""
+        found = [evaluate_service(self.problem, one) for one in self.others]
+        return [one for one in found if first_missed_limit(self.problem, one) is None]
 
 
 class _Evaluator:
@@ -136,8 +138,8 @@ class _Evaluator:
 
     def __init__(self, problem: ServingProblem) -> None:
         self.problem = problem
-        self.unlimited = replace(problem, goals=replace(problem.goals, latency_limits=()))
-        self.unlimited_estimate = cache(partial(evaluate_service, self.unlimited))
+        self._unlimited = replace(problem, goals=replace(problem.goals, latency_limits=()))
+        self.bound = cache(self._bound)
         self._missed: dict[ServingLayout, ServingEstimate] = {}
 
     def estimate(self, layout: ServingLayout, most: float = math.inf) -> ServingEstimate | None:
@@ -155,6 +157,12 @@ class _Evaluator:
         if found is not None and first_missed_limit(self.problem, found) is not None:
             self._missed[layout] = found
         return found
+
+    def _bound(self, layout: ServingLayout) -> float:
+        """Return a lower bound of the objective value of ``layout`` at the largest load."""
+        if not self.problem.minimizes_gpus:
+            return bound_objective(self.problem, layout)
+        return objective_value(self._unlimited, evaluate_service(self._unlimited, layout))[0]
 
 
 def _evaluate_layouts(
@@ -216,20 +224,19 @@ def _estimates_at_largest_load(
 ) -> Iterator[ServingEstimate]:
     """Yield the estimates of ``layouts``, without layouts that cannot be among the best.
 
-    Layouts that meet the limits but serve less load than ``_Evaluated.others`` allows are added to
-    ``others``.
+    Layouts that serve less load than ``_Evaluated.others`` allows are added to ``others``. Layouts
+    that miss a limit at any load are estimated, unless their bound shows that they would serve too
+    little load anyway.
     """
-    # The load without latency limits is an upper bound of the load within the limits, and is much
-    # faster to estimate.
     problem = evaluator.problem
-    bounds = [(evaluator.unlimited_estimate(one), one) for one in layouts]
-    bounds.sort(key=lambda pair: objective_value(evaluator.unlimited, pair[0]))
+    bounds = sorted(zip(map(evaluator.bound, layouts), layouts, strict=True), key=itemgetter(0))
     best: list[float] = []
     best_of_tp: dict[int, float] = {}
     for bound, layout in bounds:
         kept = best[KEPT - 1] * BOUND_SLACK if len(best) >= KEPT else math.inf
-        if objective_value(problem, bound)[0] > kept:
-            return
+        if kept < bound < math.inf:
+            others.append(layout)
+            continue
         most = max(kept, best_of_tp.get(layout.tp, math.inf) * BOUND_SLACK)
         found = evaluator.estimate(layout, most)
         if found is None:

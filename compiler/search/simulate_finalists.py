@@ -24,6 +24,7 @@ from parc.compiler.evaluate.evaluate_service import (
     simulate_service,
 )
 from parc.compiler.ir import ServingEstimate, ServingProblem
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
@@ -51,11 +52,24 @@ larger one saves little: simulations of deployments that miss a limit by far end
 LEAST_GROWTH = 1.02
 """Smallest such factor, before numbers of replicas in between are tried. Smaller steps would follow
 the noise between simulations, as with ``MARGIN``."""
-RATES = (1.0, 0.85, 0.7, 0.5, 0.25, 0.06)
-"""Request rates that are tried in this order until one meets the limits, as fractions of the
-largest rate that meets them according to the closed-form formulas."""
-RATE_ROUNDS = 2
-"""Number of bisections between the first rate that meets the limits and the rate before it."""
+LEAST_SHARE = 0.06
+"""Smallest request rate that is simulated, as a fraction of the largest rate that meets the limits
+according to the closed-form formulas."""
+RATE_ROUNDS = 6
+"""Maximum number of rates that are simulated in all samples."""
+TARGET = 0.99
+"""Ratio of the worst latency to its limit at the next rate that is simulated."""
+CLOSE_RATES = 1.02
+"""Ratio of a larger rate to one that meets the limits, below which the search ends."""
+RISE = 1.5
+"""Assumed power of the latencies by which the rate rises, as long as only one rate is known: steps
+without prompts are up to twice as long with twice the requests."""
+LARGEST_RISE = 3.0
+"""Largest power that follows from two rates that meet the limits."""
+LARGEST_FALL = 0.5
+"""Smallest factor from a rate that misses a limit to the next one, if no rate meets the limits."""
+LEAST_FALL = 0.97
+"""Largest such factor."""
 
 
 def simulate_finalists(
@@ -268,6 +282,15 @@ def _count_at_limit(counts: Sequence[int], ratios: dict[int, float], low: int, h
     return counts[low] * math.pow(counts[high] / counts[low], share)
 
 
+@frozen
+class _Rate:
+    """Request rate that was simulated."""
+
+    per_second: float
+    ratio: float
+    """Largest ratio of a simulated latency to its limit."""
+
+
 def _with_less_load(
     problem: ServingProblem, found: ServingEstimate, most: float, seeds: list[int]
 ) -> ServingEstimate | None:
@@ -275,35 +298,70 @@ def _with_less_load(
 
     Loads at which the objective value would exceed ``most`` are not tried.
     """
-    largest_rate = found.solved_request_rate or 0.0
+    largest = found.solved_request_rate or 0.0
     # The cost of a token and the time per token of all replicas are inversely proportional to the
     # load. Numbers of GPUs do not depend on it.
-    least = 0.0 if problem.minimizes_gpus else objective_value(problem, found)[0] / most
+    share = 0.0 if problem.minimizes_gpus else objective_value(problem, found)[0] / most
+    least = largest * max(share, LEAST_SHARE)
 
-    def simulate_at(rate: float, samples: int = len(SAMPLES)) -> ServingEstimate | None:
+    def simulate_at(rate: float, samples: int = len(SAMPLES)) -> Simulated:
         estimate = estimate_at(problem, found.layout, rate)
-        return _simulate_samples(problem, estimate, seeds, samples)[0]
+        return _simulate_samples(problem, estimate, seeds, samples)
 
-    # The other samples are needed only if all larger loads miss a limit.
-    if least and simulate_at(largest_rate * least, 1) is None:
-        return None
-    high = largest_rate
-    for share in (*(one for one in RATES if one > least), *((least,) if least else ())):
-        low = largest_rate * share
-        best = simulate_at(low)
-        if best is not None:
+    best: ServingEstimate | None = None
+    lows: list[_Rate] = []
+    high: _Rate | None = None
+    rate: float | None = largest
+    if share:
+        # A single sample suffices here, because the other ones are needed only if all larger loads
+        # miss a limit.
+        within, ratio = simulate_at(least, 1)
+        if within is None:
+            return None
+        lows.append(_Rate(least, ratio))
+        rate = _next_rate(lows, None, least, largest)
+    for _ in range(RATE_ROUNDS):
+        if rate is None:
             break
-        high = low
-    else:
-        return None
-    for _ in range(RATE_ROUNDS if low < largest_rate else 0):
-        middle = math.sqrt(low * high)
-        more = simulate_at(middle)
-        if more is None:
-            high = middle
+        within, ratio = simulate_at(rate)
+        if within is None:
+            high = _Rate(rate, ratio)
         else:
-            low, best = middle, more
-    return best
+            best = within
+            lows.append(_Rate(rate, ratio))
+        rate = _next_rate(lows, high, least, largest)
+    return simulate_at(least)[0] if best is None else best
+
+
+def _next_rate(
+    lows: Sequence[_Rate], high: _Rate | None, least: float, largest: float
+) -> float | None:
+    """Return the request rate to simulate next, between ``least`` and ``largest``.
+
+    ``lows`` meet the limits, in ascending order, and ``high`` misses one. The rate is assumed to be
+    a power of the ratio of latency to limit. The result is None if no other rate would be better.
+    """
+    if not lows:
+        assert high is not None
+        fall = math.pow(TARGET / high.ratio, RISE) if high.ratio else LEAST_FALL
+        rate = max(high.per_second * min(max(fall, LARGEST_FALL), LEAST_FALL), least)
+        return rate if rate < high.per_second else None
+    low = lows[-1]
+    if high is not None:
+        part = 0.5
+        if 0 < low.ratio < high.ratio:
+            part = math.log(TARGET / low.ratio) / math.log(high.ratio / low.ratio)
+        width = high.per_second / low.per_second
+        rate = low.per_second * math.pow(width, min(max(part, 0.0), 0.9))
+    elif not low.ratio:
+        rate = largest
+    else:
+        rise = RISE
+        if len(lows) > 1 and 0 < lows[-2].ratio < low.ratio:
+            rise = math.log(low.per_second / lows[-2].per_second)
+            rise = min(rise / math.log(low.ratio / lows[-2].ratio), LARGEST_RISE)
+        rate = min(low.per_second * math.pow(TARGET / low.ratio, rise), largest)
+    return rate if rate >= low.per_second * CLOSE_RATES else None
 
 
 def _simulate_samples(

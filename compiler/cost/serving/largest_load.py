@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.prompt_seconds import least_step_seconds
 from parc.compiler.cost.serving.request_waits import BUSIEST, poisson_queue
 from parc.compiler.cost.serving.steady_state import (
     decode_steps,
@@ -26,6 +27,10 @@ LOAD_TOLERANCE = 2e-5
 """Relative error of the number of decoding requests at the largest load."""
 LITTLE_ROUNDS = 4
 """Maximum number of loads below a least rate that are tried before the largest load is found."""
+BOUND_ROUNDS = 3
+"""Secants with which the number of decoding requests of ``bound_largest_rate`` is found."""
+BOUND_TOLERANCE = 0.02
+"""Relative error of the step time at which they end."""
 LOAD_MARGINS = (0.999, 0.997, 0.99, 0.97, 0.9)
 """Fractions of the largest load, of which the first one that meets the limits is returned.
 ``estimate_deployment`` solves Little's law numerically for a given rate. Close to saturation, small
@@ -68,6 +73,38 @@ def estimate_largest_load(
         if running == LEAST_RUNNING or all(map(operator.le, latencies, limits)):
             break
     return replace(found, solved_request_rate=rate)
+
+
+def bound_largest_rate(
+    deployment: Deployment, traffic: Traffic, step_limit: float = math.inf
+) -> float:
+    """Return an upper bound of the request rate of ``estimate_largest_load``, per second.
+
+    ``step_limit`` is the largest mean time between two decode steps of a request in seconds. The
+    bound follows from Little's law with ``least_step_seconds``, and contains no waiting times. It
+    is 0 if even a single request misses the limit.
+    """
+    offline = replace(traffic, concurrency=None, request_rate=None)
+    slots = max_running_requests(deployment, layout_memory(deployment), offline)
+    if slots < 1:
+        return 0.0
+    running, step = slots, least_step_seconds(deployment, offline, slots)
+    if step > step_limit:
+        low, below = LEAST_RUNNING, least_step_seconds(deployment, offline, LEAST_RUNNING)
+        if below > step_limit:
+            return 0.0
+        for _ in range(BOUND_ROUNDS):
+            point = low + (running - low) * (step_limit - below) / (step - below)
+            found = least_step_seconds(deployment, offline, point)
+            if found <= step_limit:
+                low, below = point, found
+            else:
+                running, step = point, found
+            if step <= step_limit * (1 + BOUND_TOLERANCE):
+                break
+        step = step_limit
+    steps = max(decode_steps(deployment.setup, traffic), 1.0)
+    return running / (steps * step) * deployment.layout.dp * deployment.layout.replicas
 
 
 def _rate_and_largest_ratio(

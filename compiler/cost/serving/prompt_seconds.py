@@ -81,6 +81,24 @@ def _seconds_in_separate_steps(
     return StepSeconds(prefill, total, total, quadratic=part, alone=alone, together=together)
 
 
+def least_step_seconds(deployment: Deployment, traffic: Traffic, running: float) -> float:
+    """Return a lower bound of the mean time between two decode steps of a request, in seconds.
+
+    ``running`` requests decode on each data-parallel rank of the steps. The bound spreads the
+    prompts evenly over ranks and steps: their time rises faster than their number of tokens, since
+    a step takes the longer of its weight traffic and its FLOPs.
+    """
+    context = traffic.input_tokens + traffic.output_tokens / 2
+    if deployment.setup.prefill_apart:
+        return seconds_through_all_stages(deployment, StepBatch(running, context)).total_seconds
+    tokens = prompts_per_step(deployment, traffic, running) * traffic.computed_input_tokens
+    limit = deployment.setup.step_token_limit
+    span = _mean_computed_keys(deployment, traffic)
+    batch = StepBatch(running, context, min(tokens, limit), span)
+    seconds = seconds_through_all_stages(deployment, batch).total_seconds
+    return seconds * max(tokens / limit, 1.0)
+
+
 def prompts_per_step(deployment: Deployment, traffic: Traffic, running: float) -> float:
     """Return the number of prompts that start per decode step of ``running`` requests."""
     return running * deployment.setup.accepted_tokens / max(traffic.output_tokens, 1.0)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from parc.compiler.cost.serving.deployment import build_deployment
-from parc.compiler.cost.serving.largest_load import LOAD_MARGINS, estimate_largest_load
+from parc.compiler.cost.serving.largest_load import (
+    LOAD_MARGINS,
+    bound_largest_rate,
+    estimate_largest_load,
+)
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout, Traffic
 from tests.cost.serving.serving_cases import cluster, model, vllm_setup
@@ -67,3 +73,27 @@ def test_a_least_rate_above_the_largest_load_excludes_the_deployment(
         largest(name, layout, limits, found.solved_request_rate / LOAD_MARGINS[-1] * 1.02) is None
     )
     assert largest(name, layout, limits, found.solved_request_rate * 0.99) == found
+
+
+@pytest.mark.parametrize(("name", "layout"), LAYOUTS)
+@pytest.mark.parametrize("tpot", [0.03, 0.06, math.inf])
+def test_no_load_exceeds_the_bound(name: str, layout: ServingLayout, tpot: float) -> None:
+    deployment = build_deployment(model(name), cluster("hgx-h200", 64), SETUP, layout)
+    bound = bound_largest_rate(deployment, TRAFFIC, tpot)
+    found = largest(name, layout, (1e9, tpot, 1e9))
+    assert found is not None
+    if found.tpot_seconds > tpot:
+        # Even a single request misses the limit, at least with the prompts of other requests.
+        assert bound < 0.1 * bound_largest_rate(deployment, TRAFFIC)
+        return
+    # The search leaves out layouts only if the bound exceeds the best load by BOUND_SLACK.
+    assert found.solved_request_rate * LOAD_MARGINS[-1] < bound
+    # Many data-parallel ranks wait for the one with the most prompts, which the bound ignores.
+    assert bound < (2 if layout.dp == 1 else 8) * found.solved_request_rate
+
+
+def test_a_limit_that_a_single_request_misses_gives_a_bound_of_zero() -> None:
+    deployment = build_deployment(
+        model("llama-3.1-70b"), cluster("hgx-h200", 64), SETUP, ServingLayout(8)
+    )
+    assert bound_largest_rate(deployment, TRAFFIC, 1e-4) == 0
