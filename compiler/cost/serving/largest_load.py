@@ -159,7 +159,7 @@ def _largest_running(
     if above <= 0:
         return most
     shortest = LOAD_TOLERANCE / 2  # each point is this far from both ends, so that they close in
-    widths = [math.inf, math.inf]
+    widths, moved = [math.inf, math.inf], ""
     while high - low > LOAD_TOLERANCE:
         if rate < least_rate:
             return None
@@ -170,11 +170,14 @@ def _largest_running(
             point = min(max(secant, low + shortest), high - shortest)
         point_rate, ratio = rate_with(math.exp(point))
         value = math.log(ratio)
-        # Illinois: an end that stays gets half of its value, so that the secant passes the root.
+        # Illinois: an end that stays twice gets half of its value, so that the secant passes the
+        # root.
         if value <= 0:
-            low, below, above = point, value, above / 2
+            above /= 2 if moved == "low" else 1
+            low, below, moved = point, value, "low"
         else:
-            high, above, below, rate = point, value, below / 2, point_rate
+            below /= 2 if moved == "high" else 1
+            high, above, rate, moved = point, value, point_rate, "high"
     return math.exp(low)
 
 
