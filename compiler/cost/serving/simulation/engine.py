@@ -119,7 +119,7 @@ class Engine:
         infinite without work, and True if a rank runs prompts.
         """
         horizon: float = inf
-        first = growth = -1.0
+        first = growth = steepest = -1.0
         decode = tokens = 0
         for rank in self.ranks:
             if rank.horizon < horizon:
@@ -130,13 +130,16 @@ class Engine:
                 rank.base_seconds + rank.per_context * rank.context,
                 rank.growth_seconds,
             )
+            if slope > steepest:
+                steepest = slope
             if seconds > first or (seconds == first and slope > growth):
                 first, growth = seconds, slope
-        for rank in self.ranks:
-            slope = rank.growth_seconds
-            if slope > growth:
-                behind = first - (rank.base_seconds + rank.per_context * rank.context)
-                horizon = min(horizon, max(behind // (slope - growth) + 1, 1))
+        if steepest > growth and horizon > 1:
+            for rank in self.ranks:
+                slope = rank.growth_seconds
+                if slope > growth:
+                    behind = first - (rank.base_seconds + rank.per_context * rank.context)
+                    horizon = min(horizon, max(behind // (slope - growth) + 1, 1))
         self._growth = growth
         if self.shared is not None:
             # The shared work takes as long as for the mean of the tokens of all ranks.
