@@ -33,7 +33,7 @@ from parc.compiler.search.explain_services import (
     explain_empty_search,
     report_missed_in_simulation,
 )
-from parc.compiler.search.simulate_finalists import simulate_finalists, with_statistics
+from parc.compiler.search.simulate_finalists import SAMPLES, simulate_finalists, with_statistics
 
 REFINED = 24
 """Number of best candidates for which other pipeline stage splits are evaluated too."""
@@ -323,7 +323,9 @@ def _near_misses(
         # The simulation takes longer and can only reduce the gain of the closed-form estimate.
         if not ranked or chosen / objective_value(relaxed, ranked[0])[0] < NOTABLE_GAIN:
             continue
-        simulated = simulate_finalists(relaxed, ranked[:1], chosen / NOTABLE_GAIN)
+        # A single sample with slightly more load is enough for a load that no plan contains.
+        seeds = SAMPLES[1:2] if is_load_searched(problem) else SAMPLES
+        simulated = simulate_finalists(relaxed, ranked[:1], chosen / NOTABLE_GAIN, seeds=seeds)
         gain = chosen / objective_value(relaxed, simulated[0])[0] if simulated else 0.0
         if gain >= NOTABLE_GAIN:
             candidate = ServingCandidate.from_estimate(simulated[0])

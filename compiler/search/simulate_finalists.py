@@ -24,13 +24,10 @@ from parc.compiler.evaluate.evaluate_service import (
     simulate_service,
 )
 from parc.compiler.ir import ServingEstimate, ServingProblem
-from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
+from parc.compiler.search.find_largest_rate import Simulated, find_largest_rate
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
-
-Simulated = tuple[ServingEstimate | None, float]
-"""(estimate that meets all limits or None, largest ratio of a simulated latency to its limit)"""
 
 FINALISTS = 5
 """Number of best layouts that are simulated; one simulation takes about 0.1 CPU seconds."""
@@ -55,21 +52,6 @@ the noise between simulations, as with ``MARGIN``."""
 LEAST_SHARE = 0.06
 """Smallest request rate that is simulated, as a fraction of the largest rate that meets the limits
 according to the closed-form formulas."""
-RATE_ROUNDS = 6
-"""Maximum number of rates that are simulated in all samples."""
-TARGET = 0.99
-"""Ratio of the worst latency to its limit at the next rate that is simulated."""
-CLOSE_RATES = 1.02
-"""Ratio of a larger rate to one that meets the limits, below which the search ends."""
-RISE = 1.5
-"""Assumed power of the latencies by which the rate rises, as long as only one rate is known: steps
-without prompts are up to twice as long with twice the requests."""
-LARGEST_RISE = 3.0
-"""Largest power that follows from two rates that meet the limits."""
-LARGEST_FALL = 0.5
-"""Smallest factor from a rate that misses a limit to the next one, if no rate meets the limits."""
-LEAST_FALL = 0.97
-"""Largest such factor."""
 
 
 def simulate_finalists(
@@ -77,27 +59,29 @@ def simulate_finalists(
     order: Sequence[ServingEstimate],
     most: float = math.inf,
     others: Callable[[], Sequence[ServingEstimate]] = tuple,
+    seeds: Sequence[int] = SAMPLES,
 ) -> list[ServingEstimate]:
     """Return the estimates of ``order`` that meet all limits in the simulation, best first.
 
     ``order`` is sorted by ``rank_services``. Only the ``FINALISTS`` best estimates are simulated,
     and if all of them miss a limit, the ``FASTEST`` others with the shortest request times; the
     others include those of ``others``. The result may have less load or more replicas than
-    ``order``. Estimates whose objective value exceeds ``most`` are left out.
+    ``order``. Estimates whose objective value exceeds ``most`` are left out. ``seeds`` are the
+    samples that must meet the limits.
     """
-    adjusted = adjust_to_limits(problem, order[:FINALISTS], most)
+    adjusted = adjust_to_limits(problem, order[:FINALISTS], most, list(seeds))
     if adjusted:
         return adjusted
     slower = (*order[FINALISTS:], *others())
     fastest = sorted(slower, key=lambda found: request_seconds(problem, found))[:FASTEST]
-    return adjust_to_limits(problem, fastest, most)
+    return adjust_to_limits(problem, fastest, most, list(seeds))
 
 
 def adjust_to_limits(
     problem: ServingProblem,
     order: Sequence[ServingEstimate],
     most: float,
-    seeds: list[int] | None = None,
+    seeds: list[int],
 ) -> list[ServingEstimate]:
     """Return the estimates with the load or replicas that meet all limits, best first.
 
@@ -106,14 +90,13 @@ def adjust_to_limits(
     which a load is simulated; a sample that misses a limit moves to the front.
     """
     adjusted: list[ServingEstimate] = []
-    seeds = list(SAMPLES) if seeds is None else seeds
     for found in order:
         if objective_value(problem, found)[0] > most:
             continue
         within = (
             _with_less_load(problem, found, most, seeds)
             if is_load_searched(problem)
-            else _with_more_replicas(problem, found, most)
+            else _with_more_replicas(problem, found, most, tuple(seeds))
         )
         if within is not None:
             adjusted.append(within)
@@ -178,7 +161,7 @@ def simulated_value(statistics: ServiceStatistics, limit: LatencyLimit) -> float
 
 
 def _with_more_replicas(
-    problem: ServingProblem, found: ServingEstimate, most: float
+    problem: ServingProblem, found: ServingEstimate, most: float, samples: Sequence[int]
 ) -> ServingEstimate | None:
     """Return the estimate with the fewest replicas that meet the limits; None if no number does.
 
@@ -194,12 +177,12 @@ def _with_more_replicas(
         counts = counts[:1]  # already the largest useful number
     counts = counts or [found.layout.replicas]
 
-    seeds = list(SAMPLES)
+    seeds = list(samples)
 
-    def simulate_with(replicas: int, samples: int) -> Simulated:
+    def simulate_with(replicas: int, number: int) -> Simulated:
         layout = replace(found.layout, replicas=replicas)
         estimate = found if layout == found.layout else estimate_at(problem, layout)
-        return _simulate_samples(problem, estimate, seeds, samples)
+        return _simulate_samples(problem, estimate, seeds, number)
 
     if most < math.inf and all(simulate_with(one, 1)[0] is None for one in (counts[0], counts[-1])):
         return None  # usually, a layout misses a limit even with all GPUs that ``most`` allows
@@ -282,15 +265,6 @@ def _count_at_limit(counts: Sequence[int], ratios: dict[int, float], low: int, h
     return counts[low] * math.pow(counts[high] / counts[low], share)
 
 
-@frozen
-class _Rate:
-    """Request rate that was simulated."""
-
-    per_second: float
-    ratio: float
-    """Largest ratio of a simulated latency to its limit."""
-
-
 def _with_less_load(
     problem: ServingProblem, found: ServingEstimate, most: float, seeds: list[int]
 ) -> ServingEstimate | None:
@@ -302,66 +276,16 @@ def _with_less_load(
     # The cost of a token and the time per token of all replicas are inversely proportional to the
     # load. Numbers of GPUs do not depend on it.
     share = 0.0 if problem.minimizes_gpus else objective_value(problem, found)[0] / most
-    least = largest * max(share, LEAST_SHARE)
 
-    def simulate_at(rate: float, samples: int = len(SAMPLES)) -> Simulated:
+    def simulate_at(rate: float, number: int) -> Simulated:
         estimate = estimate_at(problem, found.layout, rate)
-        return _simulate_samples(problem, estimate, seeds, samples)
+        return _simulate_samples(problem, estimate, seeds, number)
 
-    best: ServingEstimate | None = None
-    lows: list[_Rate] = []
-    high: _Rate | None = None
-    rate: float | None = largest
+    # A load that meets the limits must be better than others, or at least not close to 0.
     if share:
-        # A single sample suffices here, because the other ones are needed only if all larger loads
-        # miss a limit.
-        within, ratio = simulate_at(least, 1)
-        if within is None:
-            return None
-        lows.append(_Rate(least, ratio))
-        rate = _next_rate(lows, None, least, largest)
-    for _ in range(RATE_ROUNDS):
-        if rate is None:
-            break
-        within, ratio = simulate_at(rate)
-        if within is None:
-            high = _Rate(rate, ratio)
-        else:
-            best = within
-            lows.append(_Rate(rate, ratio))
-        rate = _next_rate(lows, high, least, largest)
-    return simulate_at(least)[0] if best is None else best
-
-
-def _next_rate(
-    lows: Sequence[_Rate], high: _Rate | None, least: float, largest: float
-) -> float | None:
-    """Return the request rate to simulate next, between ``least`` and ``largest``.
-
-    ``lows`` meet the limits, in ascending order, and ``high`` misses one. The rate is assumed to be
-    a power of the ratio of latency to limit. The result is None if no other rate would be better.
-    """
-    if not lows:
-        assert high is not None
-        fall = math.pow(TARGET / high.ratio, RISE) if high.ratio else LEAST_FALL
-        rate = max(high.per_second * min(max(fall, LARGEST_FALL), LEAST_FALL), least)
-        return rate if rate < high.per_second else None
-    low = lows[-1]
-    if high is not None:
-        part = 0.5
-        if 0 < low.ratio < high.ratio:
-            part = math.log(TARGET / low.ratio) / math.log(high.ratio / low.ratio)
-        width = high.per_second / low.per_second
-        rate = low.per_second * math.pow(width, min(max(part, 0.0), 0.9))
-    elif not low.ratio:
-        rate = largest
-    else:
-        rise = RISE
-        if len(lows) > 1 and 0 < lows[-2].ratio < low.ratio:
-            rise = math.log(low.per_second / lows[-2].per_second)
-            rise = min(rise / math.log(low.ratio / lows[-2].ratio), LARGEST_RISE)
-        rate = min(low.per_second * math.pow(TARGET / low.ratio, rise), largest)
-    return rate if rate >= low.per_second * CLOSE_RATES else None
+        least = largest * max(share, LEAST_SHARE)
+        return find_largest_rate(simulate_at, (least, largest), len(seeds), tries_least=True)
+    return find_largest_rate(simulate_at, (largest * LEAST_SHARE, largest), len(seeds))
 
 
 def _simulate_samples(
