@@ -23,10 +23,10 @@ from parc.compiler.evaluate.evaluate_service import (
     request_seconds,
     simulate_service,
 )
+from parc.compiler.evaluate.find_largest_rate import Simulated, find_largest_rate
 from parc.compiler.ir import ServingEstimate, ServingProblem
 from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
-from parc.compiler.search.find_largest_rate import Simulated, find_largest_rate
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
 
 FINALISTS = 5

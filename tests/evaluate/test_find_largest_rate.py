@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.search.find_largest_rate import find_largest_rate
+from parc.compiler.evaluate.find_largest_rate import find_largest_rate
 
 SAMPLES = 3
 
