@@ -114,12 +114,11 @@ def _rate_between(low: _Rate, high: _Rate, *, is_bisected: bool) -> float | None
     were on the same side, the result is in the middle. It is None if it would be hardly larger than
     ``low``.
     """
-    width, part, least = high.per_second / low.per_second, 0.5, 0.0
-    if 0 < low.ratio < high.ratio:
+    width, part = high.per_second / low.per_second, 0.5
+    if 0 < low.ratio < high.ratio and not is_bisected:
         part = math.log(TARGET / low.ratio) / math.log(high.ratio / low.ratio)
-    if low.ratio < CLOSE:
-        least = 0.5 if is_bisected else 0.1
-    rate = low.per_second * math.pow(width, min(max(part, least), 0.9))
+        part = min(max(part, 0.0 if low.ratio >= CLOSE else 0.1), 0.9)
+    rate = low.per_second * math.pow(width, part)
     return rate if rate >= low.per_second * CLOSE_RATES else None
 
 

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from parc.compiler.cost.serving.simulation.simulate import Sampling
 from parc.compiler.cost.serving.simulation.stop_rule import StopRule
@@ -25,7 +26,7 @@ from parc.compiler.evaluate.evaluate_service import (
 )
 from parc.compiler.evaluate.find_largest_rate import Simulated, find_largest_rate
 from parc.compiler.ir import ServingEstimate, ServingProblem
-from parc.compiler.ir.serving import ServiceStatistics
+from parc.compiler.ir.serving import Distribution, ServiceStatistics
 from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
 
@@ -310,7 +311,8 @@ def _simulate_samples(
         sample = simulate_service(problem, found.layout, rate, sampling)
         simulated = replace(found, simulated=sample)
         if sample is not None:
-            worst = max(worst, *(_ratio_to_limit(sample, one) for one in stop.limits), 0.0)
+            ratios = (_ratio_to_limit(sample, one, stop.goodput) for one in stop.limits)
+            worst = max(worst, *ratios, 0.0)
         if missed_in_simulation(problem, simulated):
             seeds.remove(seed)
             seeds.insert(0, seed)
@@ -320,9 +322,29 @@ def _simulate_samples(
     return adjusted, worst
 
 
-def _ratio_to_limit(statistics: ServiceStatistics, limit: LatencyLimit) -> float:
-    """Return the simulated value of the statistic that ``limit`` bounds, divided by the limit."""
-    return simulated_value(statistics, limit) / limit.seconds
+def _ratio_to_limit(
+    statistics: ServiceStatistics, limit: LatencyLimit, goodput: float | None
+) -> float:
+    """Return the simulated value of the statistic that ``limit`` bounds, divided by the limit.
+
+    For a limit on each request, the value is the percentile of the share ``goodput`` of requests
+    that must meet the limits.
+    """
+    if limit.statistic != "each" or goodput is None:
+        return simulated_value(statistics, limit) / limit.seconds
+    found = getattr(statistics, f"{limit.latency}_seconds")
+    return _percentile(found, goodput) / limit.seconds
+
+
+def _percentile(found: Distribution, share: float) -> float:
+    """Return the value that ``share`` of the requests do not exceed, interpolated."""
+    steps = len(found.curve) - 1
+    points = sorted(
+        [*((n / steps, value) for n, value in enumerate(found.curve)), (0.99, found.p99)]
+    )
+    after = bisect_left(points, share, lo=1, hi=len(points) - 1, key=itemgetter(0))
+    (left, low), (right, high) = points[after - 1], points[after]
+    return low + (share - left) / (right - left) * (high - low)
 
 
 def _stop_rule(problem: ServingProblem) -> StopRule:
