@@ -54,6 +54,7 @@ STACKS = {
     "transformers-deepspeed": "torch-eager",
     "transformers-pipeline": "torch-eager",
     "megatron-2023": "megatron-local",
+    "megatron-2023-fused-norm": "megatron-local",
     "megatron-core": "transformer-engine",
     "nanotron": "nanotron",
     "jax": "jax",
