@@ -54,6 +54,8 @@ STACKS = {
     "transformers-deepspeed": "torch-eager",
     "transformers-pipeline": "torch-eager",
     "megatron-2023": "megatron-local",
+    "aleph-alpha": "megatron-local",
+    "aleph-alpha-fused-norm": "megatron-local",
     "megatron-core": "transformer-engine",
     "nanotron": "nanotron",
     "jax": "jax",
@@ -78,10 +80,17 @@ def stack_of(run: Run, generation: str) -> str:
     return STACKS.get(run.framework, "transformer-engine")
 
 
-REDUCE_IN_16_BIT = ("composer-fsdp", "fms-fsdp", "internevo")
+REDUCE_IN_16_BIT = (
+    "composer-fsdp",
+    "fms-fsdp",
+    "internevo",
+    "aleph-alpha",
+    "aleph-alpha-fused-norm",
+)
 """Frameworks whose programs reduce gradients in bf16: llm-foundry with ``mixed_precision: PURE``
 (scripts/train/benchmarking/submit_benchmarks.py), fms-fsdp (policies/mixed_precision.py, bfSixteen)
-and InternEvo, whose gradients have the format of the weights."""
+and InternEvo, whose gradients have the format of the weights. The library of Aleph Alpha trains 13B
+parameters on GPUs of 80 GB without model parallelism, where gradients in fp32 do not fit."""
 
 
 @dataclass(frozen=True, slots=True)

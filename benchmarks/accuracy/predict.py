@@ -78,7 +78,7 @@ def fp8_recipe(run: Run) -> str:
     If the run does not state a recipe, it used delayed scaling, the default before 2025. Runs of
     torchtitan scale tensors by their present values.
     """
-    words = {"fp8-cs": "fp8", "fp8-rowwise": "rowwise"}
+    words = {"fp8-cs": "fp8", "fp8-rowwise": "rowwise", "fp8-blockwise": "blockwise"}
     return words.get(run.recipe, "fp8" if run.framework == "torchtitan" else "delayed")
 
 

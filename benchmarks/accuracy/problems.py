@@ -97,6 +97,11 @@ def _megatron_of_2023(model: Model) -> ProgramTraffic:
     return replace(fused, rotation=separate.rotation) if rotates else fused
 
 
+def _megatron_of_2023_with_fused_norm(model: Model) -> ProgramTraffic:
+    """Return the traffic of the same layers with FlashAttention's fused RMSNorm."""
+    return replace(_megatron_of_2023(model), norm=FUSED_KERNELS.norm)
+
+
 def _internevo(_: Model) -> ProgramTraffic:
     # Gradients of micro-batches are added in bf16: two reads and a write.
     return replace(FUSED_KERNELS, sum_bytes=6.0, separate_launches=True)
@@ -113,6 +118,8 @@ PROGRAMS: dict[str, PublishedProgram] = {
     "automodel": FSDP2,
     "automodel-torch-attention": FSDP2,
     "megatron-2023": TorchProgram(_megatron_of_2023),
+    "aleph-alpha": TorchProgram(_megatron_of_2023),
+    "aleph-alpha-fused-norm": TorchProgram(_megatron_of_2023_with_fused_norm),
     "nemo": NemoProgram(),
     "internevo": TorchProgram(_internevo),
     "transformers-fsdp": TorchProgram(transformers_traffic),

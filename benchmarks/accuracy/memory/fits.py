@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.memory.programs import program_of
 from benchmarks.accuracy.problems import MEGATRON
 from parc.backends.megatron.memory import (
     low_precision_weight_memory,
@@ -99,6 +100,9 @@ def _program(case: Case) -> ProgramMemory:
         return replace(fsdp2_memory(), name="automodel", state=StateBytes(2.0, 2.0, 4.0))
     if "chunked-loss" in case.run.overlap:
         return torchtitan_memory()
+    if "recomputed-exchanges" in case.run.overlap:
+        compiled = " compiled" if "compiled" in case.run.overlap else ""
+        return program_of(f"fsdp2{compiled} recomputed_exchanges", precision, generation)
     if case.fsdp and case.run.framework == "jax":
         return replace(fsdp2_memory(), name="maxtext", loss_bytes=6.0)
     if case.fsdp:

@@ -151,6 +151,9 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     if "recomputed_exchanges" in features:
         # torchtitan saves all-to-alls since September 2025, those of Qwen3 later.
         program = replace(program, saves_exchanges=False)
+    if "saved_gathers" in features:
+        # nanotron before July 17, 2024, which added tp_recompute_allgather (commit 1e02a9ce).
+        program = replace(program, gathers_again=False)
     dropout = "dropout" in features
     return replace(program, attention_dropout=dropout, hidden_dropout=dropout)
 

@@ -70,6 +70,7 @@ LIMITS = {
     "ms-swift": (0.05, 0.85),
     "ms-swift fp8": (0.075, 0.0),
     "nanotron": (0.06, 0.55),
+    "nanotron 2024-07": (0.06, 0.6),
     "torchao": (0.03, 0.9),
     "torchtitan": (0.04, 1.0),
     "torchtitan 2024-03": (0.065, 0.5),
