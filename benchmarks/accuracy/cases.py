@@ -72,12 +72,14 @@ def stack_of(run: Run, generation: str) -> str:
 
     Runs of Megatron and NeMo on Volta and Ampere are from before 2023. BigScience has a separate
     class, because it trained with a fork of Megatron (ALiBi, embedding norm, its own bf16
-    optimizer).
+    optimizer). Programs of torch without torch.compile have the class of the programs that PARC
+    emits without it.
     """
     old = run.framework in ("megatron-lm", "megatron-deepspeed", "nemo")
     if old and generation in ("volta", "ampere"):
         return "bigscience" if run.cluster.startswith("Jean Zay") else "unfused"
-    return STACKS.get(run.framework, "transformer-engine")
+    stack = STACKS.get(run.framework, "transformer-engine")
+    return "torch-eager" if stack == "torch-native" and "eager" in run.overlap else stack
 
 
 REDUCE_IN_16_BIT = (

@@ -101,6 +101,7 @@ TRITON_ATTENTION = 1.3
 FLAGS: dict[str, tuple[str, bool]] = {
     "unfused-core": ("unfused", True),
     "async-linear": ("overlaps_tp", True),  # Megatron-LM 3.0
+    "blocking-tp": ("overlaps_tp", False),
     "flash-attention-2": ("flash_attention_2", True),
     "blocking-hops": ("blocking_hops", True),  # pipelines of DeepSpeed
     "fused-experts": ("fused_experts", True),

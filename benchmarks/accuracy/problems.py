@@ -16,6 +16,7 @@ from parc.compiler.ir import (
     FUSED_KERNELS,
     Cluster,
     Goals,
+    InputExchanges,
     Model,
     PassBytes,
     Pins,
@@ -97,9 +98,18 @@ def _megatron_of_2023(model: Model) -> ProgramTraffic:
     return replace(fused, rotation=separate.rotation) if rotates else fused
 
 
-def _megatron_of_2023_with_fused_norm(model: Model) -> ProgramTraffic:
+def _aleph_alpha(model: Model) -> ProgramTraffic:
+    """Return the traffic of the library ``scaling`` (core/nn/mlp.py, column_parallel_linear.py).
+
+    Its kernels are those of Megatron-LM in 2023. Gate and up projection are two parallel matrices,
+    and each exchanges the gradient of its input.
+    """
+    return replace(_megatron_of_2023(model), input_exchanges=InputExchanges(mixer=1, gated=2))
+
+
+def _aleph_alpha_with_fused_norm(model: Model) -> ProgramTraffic:
     """Return the traffic of the same layers with FlashAttention's fused RMSNorm."""
-    return replace(_megatron_of_2023(model), norm=FUSED_KERNELS.norm)
+    return replace(_aleph_alpha(model), norm=FUSED_KERNELS.norm)
 
 
 def _internevo(_: Model) -> ProgramTraffic:
@@ -118,8 +128,8 @@ PROGRAMS: dict[str, PublishedProgram] = {
     "automodel": FSDP2,
     "automodel-torch-attention": FSDP2,
     "megatron-2023": TorchProgram(_megatron_of_2023),
-    "aleph-alpha": TorchProgram(_megatron_of_2023),
-    "aleph-alpha-fused-norm": TorchProgram(_megatron_of_2023_with_fused_norm),
+    "aleph-alpha": TorchProgram(_aleph_alpha),
+    "aleph-alpha-fused-norm": TorchProgram(_aleph_alpha_with_fused_norm),
     "nemo": NemoProgram(),
     "internevo": TorchProgram(_internevo),
     "transformers-fsdp": TorchProgram(transformers_traffic),

@@ -54,6 +54,7 @@ from parc.compiler.ir.problem import (
 from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
 from parc.compiler.ir.program_traffic import (
     FUSED_KERNELS,
+    InputExchanges,
     PassBytes,
     ProgramTraffic,
     UnitCopies,
@@ -103,6 +104,7 @@ __all__ = [
     "GradientExchange",
     "GroupFamily",
     "Host",
+    "InputExchanges",
     "Job",
     "KernelStack",
     "KubernetesJob",

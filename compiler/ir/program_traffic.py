@@ -32,6 +32,19 @@ class UnitCopies:
     """Copy that replaces the reduce-scatter on a single rank."""
 
 
+class InputExchanges(NamedTuple):
+    """All-reduces of the gradient of the input of a sub-layer, without sequence parallelism.
+
+    There is one per sub-layer, unless a program exchanges the gradient of the input of each matrix
+    that it splits by columns.
+    """
+
+    mixer: int
+    """Number per attention or recurrence: 3 with separate matrices of queries, keys and values."""
+    gated: int
+    """Number per gated MLP: 2 with separate matrices of the gate and of what it multiplies."""
+
+
 @frozen
 class ProgramTraffic:
     """Bytes that a training program's element-wise kernels move per element."""
@@ -63,6 +76,8 @@ class ProgramTraffic:
     exchange_copies: float = 0.0
     """Per byte of a tensor-parallel all-gather or reduce-scatter along the sequence: copies that
     bring the tokens of each sequence of a micro-batch together, and apart again."""
+    input_exchanges: InputExchanges = InputExchanges(1, 1)
+    """All-reduces of gradients of inputs under tensor parallelism."""
     separate_launches: bool = False
     """True if the host launches each operator of a layer separately."""
     copies: UnitCopies | None = None

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from parc.compiler.ir import (
     FUSED_KERNELS,
+    InputExchanges,
     KernelStack,
     Model,
     PassBytes,
@@ -124,6 +125,9 @@ def under_deepspeed(traffic: ProgramTraffic) -> ProgramTraffic:
     """Return ``traffic`` of a program whose weights are stored in 16 bit, as DeepSpeed's are.
 
     DeepSpeed gathers into and reduces from its own flat buffers. Their copies, and the kernels that
-    add gradients, are not counted.
+    add gradients, are not counted. With AutoTP, every matrix that is split by columns exchanges the
+    gradient of its input (deepspeed 0.19, module_inject/layers.py, ColumnParallel): queries, keys
+    and values, gate and up projection.
     """
-    return replace(traffic, copies=None, sum_bytes=0.0, replicated=None)
+    exchanges = InputExchanges(mixer=3, gated=2)
+    return replace(traffic, copies=None, sum_bytes=0.0, input_exchanges=exchanges, replicated=None)

@@ -37,14 +37,15 @@ def dense_collectives(
     # With sequence parallelism, mixer and MLP each gather their input and scatter their output, and
     # the backward pass does the same. Programs that do not save the gathered input gather it again
     # for the weight gradient. Without sequence parallelism, each of the two has one all-reduce per
-    # pass.
+    # pass, or several in the backward pass (``InputExchanges``).
     if layout.tp == 1:
         return ()
     nbytes = hidden_state_bytes(cost_model, layout)
     if not layout.sequence_parallel:
         # Every rank has all tokens, and a part of each expert: experts are added up like an MLP.
         blocks = kind.sub_layers - (kind.routed and layout.etp < layout.tp)
-        return (LayerCollective("all_reduce", nbytes, blocks, blocks),)
+        more = _more_input_exchanges(cost_model, layout, kind)
+        return (LayerCollective("all_reduce", nbytes, blocks, blocks + more),)
     # Routed experts exchange tokens over the expert group instead.
     blocks = kind.sub_layers - kind.routed
     # Hidden states and gradients are quantized before they are gathered.
@@ -54,6 +55,14 @@ def dense_collectives(
         LayerCollective("all_gather", gathered, blocks, (1 + again) * blocks),
         LayerCollective("reduce_scatter", nbytes, blocks, blocks),
     )
+
+
+def _more_input_exchanges(cost_model: CostModel, layout: Layout, kind: LayerKind) -> int:
+    """Return the number of all-reduces of gradients of inputs beyond one per sub-layer."""
+    numbers = cost_model.traffic(layout).input_exchanges
+    more = numbers.mixer - 1 if kind.mixer != "none" else 0
+    gated = kind.mlp == "dense" and cost_model.problem.model.with_shapes_of(kind).ffn.gated
+    return more + (numbers.gated - 1 if gated else 0)
 
 
 def exchange_copy_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -> ForwardBackward:
