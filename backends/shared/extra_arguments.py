@@ -1,9 +1,11 @@
 """Checks of ``launch.args``, the flags that the user adds to those of the plan.
 
 ``known_flags.json`` of a backend contains every spelling of a flag that the framework's own
-parser accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type`` and
-``choices`` limit the values. ``since`` and ``until`` are the first and the last version that a row
-describes; a flag whose values changed has one row per range of versions.
+parser accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type``,
+``choices`` and the bounds of ``value_range.py`` limit the values. ``since`` and ``until`` are the
+first and the last version that a row describes; a flag whose values changed has one row per range
+of versions. ``flag_bounds.yaml`` adds the ranges that the framework needs and its parser does not
+check.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from parc.backends.shared.value_range import find_range_fault
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
@@ -50,6 +53,15 @@ def rows_of_known_flags(package: str, version: str = "") -> dict[str, dict[str, 
     A row describes one flag of ``version`` of the framework: its number of values and its valid
     values. Without a version, the result contains the newest row of every flag.
     """
+    bounds = bounds_outside_parser(package)
+    return {
+        flag: row | bounds.get(row.get("means", flag), {})
+        for flag, row in rows_of_parser(package, version).items()
+    }
+
+
+def rows_of_parser(package: str, version: str = "") -> dict[str, dict[str, Any]]:
+    """Return ``rows_of_known_flags`` with the bounds that the program itself enforces, only."""
     text = (files(package) / "known_flags.json").read_text("utf-8")
     rows: list[dict[str, Any]] = json.loads(text)
     return {
@@ -57,6 +69,14 @@ def rows_of_known_flags(package: str, version: str = "") -> dict[str, dict[str, 
         for row in rows
         if not version or is_in_range(version, row.get("since"), row.get("until"))
     }
+
+
+@cache
+def bounds_outside_parser(package: str) -> dict[str, dict[str, float]]:
+    """Return flag -> bounds in ``flag_bounds.yaml`` of ``package``; empty without this file."""
+    path = files(package) / "flag_bounds.yaml"
+    table = parse_table(path.read_text("utf-8")) if path.is_file() else {}
+    return {flag: bounds for rows in table.values() for flag, bounds in rows.items()}
 
 
 def parse_extra_arguments(
@@ -188,6 +208,8 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
             return Finding(
                 f"{value[:60]!r} is not a {what}", label=f"{extra.flag} requires a {what}"
             )
+        if (fault := find_range_fault(extra.flag, value, row)) is not None:
+            return fault
     return None
 
 

@@ -1,15 +1,23 @@
-"""Table of Megatron's flags that need or exclude another flag.
+"""Megatron's flags that need or exclude another flag, or must divide a size of the layout.
 
 Source: NVIDIA/Megatron-LM, megatron/training/arguments.py, ``validate_args``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from parc.backends.megatron.launch_files.facts import MegatronJobFacts
+from parc.backends.shared.valid_values import divisors
+from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics.wording import format_values
+from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.flag_rules import FlagCoupling
+from parc.compiler.tools.lint.script import ScriptSink
 
 # Each of these flags shards the optimizer state, which several overlaps need.
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
-EXPERTS, FSDP = ("--num-experts",), "--use-megatron-fsdp"
+EXPERTS, FSDP, TORCH_FSDP = ("--num-experts",), "--use-megatron-fsdp", "--use-torch-fsdp2"
 COUPLINGS: tuple[FlagCoupling, ...] = (
     FlagCoupling(
         "R04", "--bf16", excludes=("--fp16",), why="only one of --bf16 and --fp16 can be set"
@@ -57,8 +65,54 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
     FlagCoupling(
         "R22", FSDP, ("--ckpt-format",), why="Megatron-FSDP only writes the format fsdp_dtensor"
     ),
+    FlagCoupling("R22", FSDP, excludes=(TORCH_FSDP,), why="only one of both can shard the weights"),
+    *(
+        FlagCoupling("R22", TORCH_FSDP, excludes=(flag,), why=why)
+        for flag, why in (
+            ("--use-distributed-optimizer", "torch FSDP2 shards the optimizer state itself"),
+            ("--fp16", "torch FSDP2 is not supported with fp16: use --bf16"),
+        )
+    ),
+    *(
+        FlagCoupling("R22", TORCH_FSDP, (flag,), why=why)
+        for flag, why in (
+            (
+                "--untie-embeddings-and-output-weights",
+                "torch FSDP2 cannot shard a weight that two layers share",
+            ),
+            (
+                "--no-gradient-accumulation-fusion",
+                "torch FSDP2 reduces gradients itself, which this fusion prevents",
+            ),
+        )
+    ),
     FlagCoupling(
-        "R22", FSDP, excludes=("--use-torch-fsdp2",), why="only one of both can shard the weights"
+        "R22",
+        TORCH_FSDP,
+        why="torch FSDP2 is not supported with pipeline or expert parallelism",
+        limits=(
+            ("--pipeline-model-parallel-size", ("1",)),
+            ("--expert-model-parallel-size", ("1",)),
+        ),
+    ),
+    FlagCoupling(
+        "R22",
+        TORCH_FSDP,
+        why="torch FSDP2 writes only distributed checkpoints",
+        limits=(("--ckpt-format", ("torch_dist", "torch_dcp")),),
+    ),
+    FlagCoupling(
+        "R22",
+        TORCH_FSDP,
+        why="torch FSDP2 is supported only with these optimizers",
+        limits=(("--optimizer", ("adam", "sgd")),),
+    ),
+    FlagCoupling(
+        "R22",
+        "--ckpt-format",
+        (TORCH_FSDP,),
+        why="only torch FSDP2 writes this format",
+        value="torch_dcp",
     ),
     *(
         FlagCoupling(
@@ -181,3 +235,29 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
         why="without one of these flags, nothing is recomputed",
     ),
 )
+
+
+def check_optimizer_copies(
+    facts: MegatronJobFacts, sure: Mapping[str, LaunchFlag], sink: ScriptSink
+) -> None:
+    """Report a number of optimizer copies that does not divide the data-parallel ranks (D15).
+
+    Source: megatron/core/parallel_state.py, initialize_model_parallel.
+
+    Raises:
+        UnknownFact: the script does not determine the layout.
+    """
+    flag = sure.get("--num-distributed-optimizer-instances")
+    copies = whole_number(flag.values[0].text) if flag is not None and flag.values else None
+    if flag is None or not copies:
+        return
+    layout = facts.known_layout
+    ranks = layout.dp * layout.cp
+    if ranks % copies:
+        finding = Finding(
+            f"{ranks} data-parallel ranks are not divisible by {copies} optimizer copies",
+            label=f"dp x cp = {layout.dp} x {layout.cp}, and {ranks} % {copies} = "
+            f"{ranks % copies}, must be 0",
+            help=f"valid numbers of optimizer copies: {format_values(divisors(ranks))}",
+        )
+        sink.report("D15", finding, span=flag.word.span)

@@ -13,7 +13,7 @@ from parc.backends.megatron.arguments.extra_arguments import (
     flags_of,
     removed_flags,
 )
-from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
+from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS, check_optimizer_copies
 from parc.backends.megatron.launch_files.facts import (
     FRAMEWORK,
     Known,
@@ -99,7 +99,8 @@ def lint_megatron(
         flags["layout.pipeline_layout"] = "--hybrid-layer-pattern"
     sink.locate(reading.spans, flags, first)
     reported = _check_flags(launch, options.version, sink)
-    sink.checked.update(("F01", "F03"))
+    _check_flags_of_program(launch, options.version, sink)
+    sink.checked.update(("F01", "F03", "F07"))
     written = {flag.name: flag for flag in launch.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, launch.sure, written, launch.is_open):
         sink.report(code, finding, span=flag.word.span)
@@ -132,6 +133,7 @@ def lint_megatron(
     unread = "letters.text" in given and "model.pattern" not in given
     sure = known("model.pattern") and not unread and "letters.text" not in launch.unsure
     _check_program(script, facts, sure, sink)
+    find_missing_fact(partial(check_optimizer_copies, facts, launch.sure, sink))
     skipped = _check_layout(facts, sink, next((one for one in written if one in MEMORY), ""))
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
     return skipped
@@ -193,6 +195,28 @@ def _check_flag(
         return None
     fault = _check_flag_values(flag, stock)
     return None if fault is None else ("F03", fault)
+
+
+def _check_flags_of_program(launch: MegatronLaunch, version: str, sink: Sink) -> None:
+    """Report flags that Megatron's own program does not have and that are no typos (F07).
+
+    The script gets a single finding, because a user's copy of the program may define many flags.
+    """
+    known = rows_of_known_flags(PACKAGE).keys() | removed_flags().keys()
+    names = dict.fromkeys(one.name for one in launch.flags if one.name not in known)
+    own = list(islice(names, MOST_COMPARED))
+    unknown = [name for name in own if not _is_misspelled(name, flags_of(version))]
+    if not unknown or not launch.stock:
+        return
+    first = next(one for one in launch.flags if one.name == unknown[0])
+    rest = ", ".join(name[:60] for name in unknown[1:6])
+    finding = Finding(
+        f"Megatron-LM {version} has no flag {unknown[0][:60]}",
+        label="the program stops here, unless your copy of it defines the flag",
+        help=f"further flags that Megatron does not have: {rest}" if rest else "",
+        fix=f"remove {unknown[0][:60]}",
+    )
+    sink.report("F07", finding, span=first.word.span)
 
 
 def _is_misspelled(name: str, spellings: list[str]) -> bool:

@@ -21,6 +21,7 @@ from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.lint_server import (
     FlagFault,
     certain_flags,
+    check_hosts,
     check_values,
     field_spans,
     first_number,
@@ -74,6 +75,8 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
     is_open = script.is_open(flags, _value_count)
     for flag, code, finding in broken_couplings(COUPLINGS, sure, written, is_open):
         sink.report(code, finding, span=flag.word.span)
+    if not is_open:
+        check_hosts((TP, "--pp-size"), sure, sink)
     if flags:
         spans = field_spans(TABLE.fields, sure)
         names = TABLE.flag_by_spec_field()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
+from math import prod
 from typing import Any
 
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
@@ -97,3 +98,37 @@ def rules_without_sizes(
 def first_number(flag: LaunchFlag | None) -> int:
     """Return the whole number that ``flag`` sets; 1 if the flag is absent or sets none."""
     return (whole_number(flag.values[0].text) or 1) if flag is not None and flag.values else 1
+
+
+def check_hosts(sizes: Sequence[str], sure: Mapping[str, LaunchFlag], sink: ScriptSink) -> None:
+    """Report a number of hosts that does not divide the ranks (V05), or an invalid host (F03).
+
+    Only flags that the script contains are checked.
+
+    Args:
+        sizes: flags whose product is the number of ranks; a missing flag counts as 1.
+        sure: flags that have the same value in every run of the script.
+        sink: receives the findings.
+    """
+    if (nodes := sure.get("--nnodes")) is None:
+        return
+    hosts = first_number(nodes)
+    given = [name for name in sizes if name in sure]
+    ranks = prod(first_number(sure[name]) for name in given)
+    if given and hosts > 0 and ranks > 0 and ranks % hosts:
+        valid = [str(count) for count in range(1, min(ranks, 4096) + 1) if ranks % count == 0]
+        finding = Finding(
+            f"{ranks} ranks are not divisible by --nnodes {hosts}",
+            label=f"{' x '.join(given)} = {ranks}, and {ranks} % {hosts} = {ranks % hosts}, "
+            "must be 0",
+            help=f"valid numbers of hosts: {', '.join(valid)}",
+        )
+        sink.report("V05", finding, span=nodes.word.span)
+    rank = sure.get("--node-rank")
+    index = whole_number(rank.values[0].text) if rank is not None and rank.values else None
+    if rank is not None and index is not None and index >= hosts > 0:
+        finding = Finding(
+            f"--node-rank {index} does not exist among {hosts} hosts",
+            label=f"--nnodes {hosts} allows the ranks 0 to {hosts - 1}",
+        )
+        sink.report("F03", finding, span=rank.word.span)

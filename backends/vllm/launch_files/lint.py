@@ -11,6 +11,7 @@ from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.lint_server import (
     FlagFault,
     certain_flags,
+    check_hosts,
     check_values,
     field_spans,
     report_flag_faults,
@@ -45,6 +46,12 @@ from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
+
+RANKS = (
+    *("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
+    "--prefill-context-parallel-size",
+)
+"""Flags whose product is the number of ranks of all hosts (engine/arg_utils.py)."""
 
 
 @frozen
@@ -81,6 +88,8 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     written = {flag.name: flag for flag in command.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
+    if not command.is_open:
+        check_hosts(RANKS, command.sure, sink)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)
     spans = field_spans(TABLE.fields, command.sure)

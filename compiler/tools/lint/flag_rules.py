@@ -28,6 +28,8 @@ class FlagCoupling:
     why: str = ""
     value: str = ""
     """Value of the flag for which the row applies; empty if the row applies to all values."""
+    limits: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(other flag, its valid values), for flags that may be given only with these values."""
 
 
 def broken_couplings(
@@ -58,6 +60,7 @@ def broken_couplings(
                 row.code,
                 Finding(f"{row.flag} needs {needed}", label=row.why, fix=f"add {row.needs[0]}"),
             )
+        yield from _broken_limits(row, flag, sure)
         for other in (sure[name] for name in row.excludes if name in sure):
             yield (
                 flag,
@@ -69,6 +72,24 @@ def broken_couplings(
                     causes=(Cause("", "conflicting flag", other.word.span),),
                 ),
             )
+
+
+def _broken_limits(
+    row: FlagCoupling, flag: LaunchFlag, sure: Mapping[str, LaunchFlag]
+) -> Iterator[tuple[LaunchFlag, str, Finding]]:
+    """Yield (flag, code, finding) for each other flag whose value ``row`` does not allow."""
+    for name, values in row.limits:
+        other = sure.get(name)
+        given = [word.text for word in other.values[:1]] if other is not None else []
+        if other is None or not given or given[0] in values:
+            continue
+        finding = Finding(
+            f"{row.flag} needs {name} {' or '.join(values)}, not {given[0]}",
+            label=row.why,
+            fix=f"{name} {values[0]}",
+            causes=(Cause("", "conflicting value", other.word.span),),
+        )
+        yield flag, row.code, finding
 
 
 FIELDS = (

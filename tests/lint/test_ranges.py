@@ -1,0 +1,167 @@
+"""Numbers outside their ranges, numbers that do not divide others, and Megatron's torch FSDP2."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.diagnostics import Diagnostic
+from parc.compiler.tools.lint.lint_file import lint_text
+from parc.compiler.tools.lint.options import LintOptions
+from tests.lint.scripts import MEGATRON, VLLM
+from tests.search.serving_specs import planned, spec
+
+VLLM_SERVE = "vllm serve org/model --tensor-parallel-size 8 "
+SGLANG = "python3 -m sglang.launch_server --model-path org/model "
+TRTLLM = "trtllm-serve org/model --tp_size 8 "
+PRETRAIN = MEGATRON.removesuffix("\n") + " "
+TORCH_FSDP = (
+    PRETRAIN.replace("--use-distributed-optimizer", "--use-torch-fsdp2")
+    .replace("--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 1")
+    .replace("--bf16", "--bf16 --no-gradient-accumulation-fusion --ckpt-format torch_dcp")
+)
+
+
+def findings(text: str) -> list[Diagnostic]:
+    return list(lint_text(text + "\n", "run.sh", LintOptions())[0].diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "valid", "fix"),
+    [
+        (
+            VLLM_SERVE,
+            "--gpu-memory-utilization 95",
+            "above 0 and at most 1",
+            "--gpu-memory-utilization 0.95",
+        ),
+        (VLLM_SERVE, "--gpu-memory-utilization 0", "above 0 and at most 1", ""),
+        (VLLM_SERVE, "--pipeline-parallel-size -1", "at least 1", "--pipeline-parallel-size 1"),
+        (VLLM_SERVE, "--data-parallel-rpc-port 70000", "from 1 to 65535", ""),
+        (VLLM_SERVE, "--max-num-seqs 0", "at least 1", "--max-num-seqs 1"),
+        (VLLM_SERVE, "--port 80000", "from 0 to 65535", ""),
+        (SGLANG, "--mem-fraction-static 1.2", "above 0 and at most 1", ""),
+        (SGLANG, "--mem-fraction-static 88", "above 0 and at most 1", "--mem-fraction-static 0.88"),
+        (SGLANG, "--base-gpu-id -1", "at least 0", "--base-gpu-id 0"),
+        (SGLANG, "--tp 0", "at least 1", "--tp-size 1"),
+        (TRTLLM, "--kv_cache_free_gpu_memory_fraction 1.5", "from 0 to 1", ""),
+        (TRTLLM, "--pp_size 0", "at least 1", "--pp_size 1"),
+        (PRETRAIN, "--hidden-dropout 1.5", "from 0 to 1", ""),
+        (PRETRAIN, "--lr-warmup-fraction 1", "below 1", ""),
+        (PRETRAIN, "--weight-decay -0.1", "at least 0", "--weight-decay 0"),
+        (PRETRAIN, "--context-parallel-size 0", "at least 1", "--context-parallel-size 1"),
+        (PRETRAIN, "--adam-beta2 nan", "at least 0 and below 1", ""),
+    ],
+)
+def test_a_number_outside_its_range_is_reported_with_the_range(
+    script: str, words: str, valid: str, fix: str
+) -> None:
+    found = [one for one in findings(script + words) if one.code == "PARC-F03"]
+    assert len(found) == 1
+    assert found[0].finding.label == f"the value must be {valid}"
+    assert found[0].finding.fix == fix
+    assert words.split()[1] in found[0].finding.message
+    line = (script + words).splitlines()[found[0].span.line - 1]  # type: ignore[union-attr]
+    assert line[found[0].span.column - 1 :].startswith(words.split()[0])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (VLLM_SERVE, "--gpu-memory-utilization 1"),
+        (VLLM_SERVE, "--max-model-len -1"),
+        (VLLM_SERVE, "--max-model-len 32k"),
+        (VLLM_SERVE, "--gpu-memory-utilization $SHARE"),
+        (SGLANG, "--chunked-prefill-size -1"),
+        (TRTLLM, "--kv_cache_free_gpu_memory_fraction 0"),
+        (PRETRAIN, "--lr-warmup-fraction 0.5"),
+        (PRETRAIN, "--moe-expert-capacity-factor -1"),
+    ],
+)
+def test_a_number_at_the_end_of_its_range_is_valid(script: str, words: str) -> None:
+    assert [one.code for one in findings(script + words) if one.code == "PARC-F03"] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (SGLANG + "--tp 16 --nnodes 3", "16 ranks are not divisible by --nnodes 3"),
+        (SGLANG + "--tp 8 --pp-size 2 --nnodes 2 --node-rank 1", ""),
+        (SGLANG + "--tp 8 --nnodes 2 --node-rank 2", "--node-rank 2 does not exist among 2 hosts"),
+        (VLLM_SERVE + "--nnodes 3 --node-rank 0", "8 ranks are not divisible by --nnodes 3"),
+        (VLLM_SERVE + "--nnodes 3 --node-rank 0 $MORE", ""),
+        (VLLM_SERVE + "--nnodes 2 --node-rank 7", "--node-rank 7 does not exist among 2 hosts"),
+    ],
+)
+def test_hosts_divide_the_ranks_of_an_engine(script: str, message: str) -> None:
+    found = [
+        one.finding.message for one in findings(script) if one.code in ("PARC-V05", "PARC-F03")
+    ]
+    assert found == ([message] if message else [])
+
+
+def test_a_correct_script_with_torch_fsdp2_has_no_findings() -> None:
+    assert [one.finding.message for one in findings(TORCH_FSDP)] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("--bf16", "--fp16", "--use-torch-fsdp2 and --fp16 exclude each other"),
+        (
+            "--use-torch-fsdp2",
+            "--use-torch-fsdp2 --use-distributed-optimizer",
+            "--use-torch-fsdp2 and --use-distributed-optimizer exclude each other",
+        ),
+        (
+            "    --untie-embeddings-and-output-weights\n",
+            "",
+            "--use-torch-fsdp2 needs --untie-embeddings-and-output-weights",
+        ),
+        (
+            "--no-gradient-accumulation-fusion",
+            "",
+            "--use-torch-fsdp2 needs --no-gradient-accumulation-fusion",
+        ),
+        (
+            "torch_dcp",
+            "torch",
+            "--use-torch-fsdp2 needs --ckpt-format torch_dist or torch_dcp, not torch",
+        ),
+        (
+            "--pipeline-model-parallel-size 1",
+            "--pipeline-model-parallel-size 2",
+            "--use-torch-fsdp2 needs --pipeline-model-parallel-size 1, not 2",
+        ),
+        ("--use-torch-fsdp2", "", "--ckpt-format needs --use-torch-fsdp2"),
+    ],
+)
+def test_megatron_rejects_settings_with_torch_fsdp2(old: str, new: str, message: str) -> None:
+    found = findings(TORCH_FSDP.replace(old, new))
+    assert [one.finding.message for one in found if one.code == "PARC-R22"] == [message]
+
+
+@pytest.mark.parametrize(("copies", "expected"), [(3, ["PARC-D15"]), (2, []), (8, ["PARC-D15"])])
+def test_optimizer_copies_divide_the_data_parallel_ranks(copies: int, expected: list[str]) -> None:
+    # 32 GPUs, tp 4 and pp 2 give 4 data-parallel ranks
+    script = f"{PRETRAIN} --num-distributed-optimizer-instances {copies}"
+    assert [one.code for one in findings(script)] == expected
+
+
+@pytest.mark.parametrize(
+    ("engine", "args"),
+    [
+        ("vllm", ["--cpu-offload-gb", "-4"]),
+        ("vllm", ["--stream-interval=0"]),
+        ("sglang", ["--schedule-conservativeness", "-1"]),
+    ],
+)
+def test_launch_arguments_of_a_spec_are_checked_too(engine: str, args: list[str]) -> None:
+    tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8})
+    _, sink = planned(tree | {"launch": {"args": args}, "emit": [engine]})
+    (found,) = [one for one in sink.diagnostics if one.code == "PARC-F03"]
+    assert found.path == "launch.args[0]"
+    assert "outside the valid range" in found.finding.message
+
+
+def test_vllm_example_is_valid() -> None:
+    assert findings(VLLM) == []
