@@ -16,7 +16,9 @@ BOUNDS = ("minimum", "exclusive_minimum", "maximum", "exclusive_maximum")
 """Columns with bounds."""
 
 
-def find_range_fault(name: str, value: str | float, row: Mapping[str, Any]) -> Finding | None:
+def find_range_fault(
+    name: str, value: str | float, row: Mapping[str, Any], written: str = "{name} {value}"
+) -> Finding | None:
     """Return a finding if the number ``value`` of a setting is outside its range, else None.
 
     Values that are not plain numbers, such as ``auto`` or ``4k``, are not checked here.
@@ -25,6 +27,7 @@ def find_range_fault(name: str, value: str | float, row: Mapping[str, Any]) -> F
         name: flag or key, for the messages.
         value: the value as text, or the number.
         row: row of the setting in a table, with the bounds.
+        written: how the file writes a setting, for the fix.
     """
     number = _number(value)
     if number is None or _is_inside(number, row):
@@ -33,7 +36,7 @@ def find_range_fault(name: str, value: str | float, row: Mapping[str, Any]) -> F
     return Finding(
         f"{name} {value} is outside the valid range",
         label=f"the value must be {format_range(row)}",
-        fix=f"{name} {near}" if near else "",
+        fix=written.format(name=name, value=near) if near else "",
     )
 
 

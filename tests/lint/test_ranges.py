@@ -7,7 +7,7 @@ import pytest
 from parc.compiler.diagnostics import Diagnostic
 from parc.compiler.tools.lint.lint_file import lint_text
 from parc.compiler.tools.lint.options import LintOptions
-from tests.lint.scripts import MEGATRON, VLLM
+from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM
 from tests.search.serving_specs import planned, spec
 
 VLLM_SERVE = "vllm serve org/model --tensor-parallel-size 8 "
@@ -161,6 +161,21 @@ def test_launch_arguments_of_a_spec_are_checked_too(engine: str, args: list[str]
     (found,) = [one for one in sink.diagnostics if one.code == "PARC-F03"]
     assert found.path == "launch.args[0]"
     assert "outside the valid range" in found.finding.message
+
+
+@pytest.mark.parametrize(
+    ("zero", "message"),
+    [
+        ('"reduce_bucket_size": 0', "reduce_bucket_size 0 is outside the valid range"),
+        ('"sub_group_size": -1', "sub_group_size -1 is outside the valid range"),
+        ('"offload_param": {"device": "cpu", "buffer_count": -2}', "buffer_count -2 is outside"),
+        ('"sub_group_size": 0, "reduce_bucket_size": "auto"', ""),
+    ],
+)
+def test_numbers_of_a_deepspeed_config_are_checked(zero: str, message: str) -> None:
+    text = DEEPSPEED.replace('"offload_param": {"device": "cpu"}', zero)
+    found = [one for one in findings(text) if one.code == "PARC-F03"]
+    assert [one.finding.message[: len(message)] for one in found] == ([message] if message else [])
 
 
 def test_vllm_example_is_valid() -> None:

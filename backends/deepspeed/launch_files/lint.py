@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from parc.backends.deepspeed.known_keys import check_config_key, keys_in_section
+from parc.backends.deepspeed.known_keys import (
+    check_config_key,
+    check_config_value,
+    keys_in_section,
+)
 from parc.backends.deepspeed.launch_files.import_config import BATCH
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
@@ -40,7 +44,7 @@ def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink)
     root = read_document(Reading(text, name, sink))
     if root is None or not root.check_type(dict):
         return
-    sink.checked.update(("X01", "R04", "R14", "B02", "B03"))
+    sink.checked.update(("X01", "F03", "R04", "R14", "B02", "B03"))
     _check_keys(root, options.version, sink)
     zero = _zero_section(root)
     if zero is not None:
@@ -74,6 +78,8 @@ def _zero_section(root: DocumentNode) -> DocumentNode | None:
 def _check_keys(node: DocumentNode, version: str, sink: Sink) -> None:
     """Report keys in ``node`` and its sections that DeepSpeed rejects or ignores (X01).
 
+    Numbers outside their range are reported too (F03).
+
     Only sections in known_keys.json are checked.
     """
     section = ".".join(map(str, node.path))
@@ -89,6 +95,8 @@ def _check_keys(node: DocumentNode, version: str, sink: Sink) -> None:
         wrong = check_config_key(section, str(key), value, version)
         if wrong is not None:
             sink.report("X01", wrong, span=_span_of_key(node, key))
+        elif (outside := check_config_value(section, str(key), value)) is not None:
+            sink.report("F03", outside, span=_span_of_key(node, key))
         elif isinstance(value, dict):
             _check_keys(DocumentNode(value, (*node.path, key), node.document), version, sink)
 
