@@ -46,7 +46,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("I09", "I10"), "tests/lint/test_nothing_silent.py"),
     "L11": "tests/backends/test_launch_rules.py",
     **dict.fromkeys(
-        ("B02", "B03", "F04", "F07", "L01", "L02", "L04", "L05", "L08", "R06", "R13", "S14"),
+        ("B02", "B03", "F04", "F07", "F08", "L01", "L02", "L04", "L05", "L08", "R06", "R13", "S14"),
         "tests/lint/scripts.py",
     ),
     "R16": "tests/lint/test_lint_text.py",

@@ -224,6 +224,7 @@ CASES: tuple[Case, ...] = (
     ),
     ("R13", MEGATRON, (_more("--overlap-param-gather"),), "--overlap-param-gather"),
     ("R21", MEGATRON, (_more("--cuda-graph-impl full_iteration"),), "--cuda-graph-impl"),
+    ("F08", MEGATRON, (_more("--optimizer-cpu-offload"),), "--optimizer-cpu-offload"),
     ("F07", MEGATRON, (_more("--order tp-cp-ep-dp-pp"),), "--order"),
     ("R22", MEGATRON, (_more("--use-megatron-fsdp"),), "--use-megatron-fsdp"),
     ("R22", MEGATRON, (_more("--ckpt-format fsdp_dtensor"),), "--ckpt-format"),

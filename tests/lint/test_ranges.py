@@ -7,7 +7,7 @@ import pytest
 from parc.compiler.diagnostics import Diagnostic
 from parc.compiler.tools.lint.lint_file import lint_text
 from parc.compiler.tools.lint.options import LintOptions
-from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM
+from tests.lint.scripts import DEEPSPEED, EXPERTS, MEGATRON, VLLM, edited
 from tests.search.serving_specs import planned, spec
 
 VLLM_SERVE = "vllm serve org/model --tensor-parallel-size 8 "
@@ -17,7 +17,7 @@ PRETRAIN = MEGATRON.removesuffix("\n") + " "
 TORCH_FSDP = (
     PRETRAIN.replace("--use-distributed-optimizer", "--use-torch-fsdp2")
     .replace("--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 1")
-    .replace("--bf16", "--bf16 --no-gradient-accumulation-fusion --ckpt-format torch_dcp")
+    .replace("--bf16", "--bf16 --no-gradient-accumulation-fusion --ckpt-format torch_dist")
 )
 
 
@@ -123,7 +123,7 @@ def test_a_correct_script_with_torch_fsdp2_has_no_findings() -> None:
             "--use-torch-fsdp2 needs --no-gradient-accumulation-fusion",
         ),
         (
-            "torch_dcp",
+            "torch_dist",
             "torch",
             "--use-torch-fsdp2 needs --ckpt-format torch_dist or torch_dcp, not torch",
         ),
@@ -132,12 +132,74 @@ def test_a_correct_script_with_torch_fsdp2_has_no_findings() -> None:
             "--pipeline-model-parallel-size 2",
             "--use-torch-fsdp2 needs --pipeline-model-parallel-size 1, not 2",
         ),
-        ("--use-torch-fsdp2", "", "--ckpt-format needs --use-torch-fsdp2"),
+        (
+            "torch_dist",
+            "torch_dcp",
+            "--ckpt-format torch_dcp needs --tensor-model-parallel-size 1, not 4",
+        ),
     ],
 )
 def test_megatron_rejects_settings_with_torch_fsdp2(old: str, new: str, message: str) -> None:
     found = findings(TORCH_FSDP.replace(old, new))
     assert [one.finding.message for one in found if one.code == "PARC-R22"] == [message]
+
+
+EXPERT_SCRIPT = edited(PRETRAIN, (EXPERTS,))
+CONTEXT = PRETRAIN.replace("--pipeline-model-parallel-size 2", "--context-parallel-size 4")
+VIRTUAL = "--num-layers-per-virtual-pipeline-stage "
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "code", "message"),
+    [
+        (PRETRAIN, VIRTUAL + "3", "P02", "16 layers per stage are not divisible into virtual"),
+        (PRETRAIN, VIRTUAL + "4", "", ""),
+        (PRETRAIN, VIRTUAL + "4 --no-overlap-p2p-communication", "P06", "two interleaved pipeline"),
+        (
+            PRETRAIN,
+            VIRTUAL + "4 --microbatch-group-size-per-virtual-pipeline-stage 1",
+            "P07",
+            "groups of 1 micro-batches do not fit pp 2 and 32 micro-batches",
+        ),
+        (PRETRAIN, VIRTUAL + "4 --microbatch-group-size-per-virtual-pipeline-stage 6", "", ""),
+        (
+            EXPERT_SCRIPT,
+            "--overlap-moe-expert-parallel-comm",
+            "P15",
+            "--overlap-moe-expert-parallel-comm needs virtual pipeline stages at pp 2",
+        ),
+        (
+            CONTEXT,
+            "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 4",
+            "S06",
+            "the levels 2 x 4 = 8 do not multiply to context parallel size 4",
+        ),
+        (CONTEXT, "--cp-comm-type a2a p2p a2a", "F03", "--cp-comm-type has 3 values for 32 layers"),
+        (PRETRAIN, "--eval-global-batch-size 6", "B01", "evaluation batch 6 is not divisible by"),
+        (PRETRAIN, "--eval-global-batch-size 64", "", ""),
+        (PRETRAIN, "--rampup-batch-size 16 6 1000", "B01", "batch 22 of the ramp is not divisible"),
+        (PRETRAIN, "--rampup-batch-size 16 16 1000", "", ""),
+        (PRETRAIN, "--optimizer-cpu-offload", "F08", "--optimizer-cpu-offload needs --use-precis"),
+        (PRETRAIN, "--optimizer-cpu-offload $MORE", "", ""),
+        (PRETRAIN, "--exp-avg-dtype bf16", "F08", "--exp-avg-dtype bf16 needs --use-precision-aw"),
+        (PRETRAIN, "--exp-avg-dtype fp32", "", ""),
+        (
+            EXPERT_SCRIPT,
+            "--moe-enable-deepep --moe-token-dispatcher-type alltoall",
+            "F08",
+            "--moe-enable-deepep needs --moe-token-dispatcher-type flex, not alltoall",
+        ),
+    ],
+)
+def test_related_flags_of_megatron_are_checked(
+    script: str, words: str, code: str, message: str
+) -> None:
+    found = [
+        (one.code.removeprefix("PARC-"), one.finding.message[: len(message)])
+        for one in findings(f"{script} {words}")
+        if one.code not in ("PARC-P16", "PARC-S07")
+    ]
+    assert found == ([(code, message)] if code else [])
 
 
 @pytest.mark.parametrize(("copies", "expected"), [(3, ["PARC-D15"]), (2, []), (8, ["PARC-D15"])])

@@ -1,19 +1,11 @@
-"""Megatron's flags that need or exclude another flag, or must divide a size of the layout.
+"""Table of Megatron's flags that need or exclude another flag.
 
 Source: NVIDIA/Megatron-LM, megatron/training/arguments.py, ``validate_args``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from parc.backends.megatron.launch_files.facts import MegatronJobFacts
-from parc.backends.shared.valid_values import divisors
-from parc.compiler.diagnostics import Finding
-from parc.compiler.diagnostics.wording import format_values
-from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.flag_rules import FlagCoupling
-from parc.compiler.tools.lint.script import ScriptSink
 
 # Each of these flags shards the optimizer state, which several overlaps need.
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
@@ -111,8 +103,12 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
         "R22",
         "--ckpt-format",
         (TORCH_FSDP,),
-        why="only torch FSDP2 writes this format",
+        why="only torch FSDP2 writes this format, without other parallelism",
         value="torch_dcp",
+        limits=(
+            ("--tensor-model-parallel-size", ("1",)),
+            ("--pipeline-model-parallel-size", ("1",)),
+        ),
     ),
     *(
         FlagCoupling(
@@ -235,29 +231,3 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
         why="without one of these flags, nothing is recomputed",
     ),
 )
-
-
-def check_optimizer_copies(
-    facts: MegatronJobFacts, sure: Mapping[str, LaunchFlag], sink: ScriptSink
-) -> None:
-    """Report a number of optimizer copies that does not divide the data-parallel ranks (D15).
-
-    Source: megatron/core/parallel_state.py, initialize_model_parallel.
-
-    Raises:
-        UnknownFact: the script does not determine the layout.
-    """
-    flag = sure.get("--num-distributed-optimizer-instances")
-    copies = whole_number(flag.values[0].text) if flag is not None and flag.values else None
-    if flag is None or not copies:
-        return
-    layout = facts.known_layout
-    ranks = layout.dp * layout.cp
-    if ranks % copies:
-        finding = Finding(
-            f"{ranks} data-parallel ranks are not divisible by {copies} optimizer copies",
-            label=f"dp x cp = {layout.dp} x {layout.cp}, and {ranks} % {copies} = "
-            f"{ranks % copies}, must be 0",
-            help=f"valid numbers of optimizer copies: {format_values(divisors(ranks))}",
-        )
-        sink.report("D15", finding, span=flag.word.span)

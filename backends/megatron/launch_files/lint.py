@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -13,7 +14,7 @@ from parc.backends.megatron.arguments.extra_arguments import (
     flags_of,
     removed_flags,
 )
-from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS, check_optimizer_copies
+from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
 from parc.backends.megatron.launch_files.facts import (
     FRAMEWORK,
     Known,
@@ -26,6 +27,8 @@ from parc.backends.megatron.launch_files.launch_flags import (
     read_launch,
     value_count,
 )
+from parc.backends.megatron.launch_files.refused_combinations import REFUSED
+from parc.backends.megatron.launch_files.size_relations import RELATIONS, Found, Launch
 from parc.backends.megatron.programs import explain_wrong_program
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
@@ -102,7 +105,8 @@ def lint_megatron(
     _check_flags_of_program(launch, options.version, sink)
     sink.checked.update(("F01", "F03", "F07"))
     written = {flag.name: flag for flag in launch.flags}
-    for flag, code, finding in broken_couplings(COUPLINGS, launch.sure, written, launch.is_open):
+    table = (*COUPLINGS, *REFUSED) if launch.stock else COUPLINGS
+    for flag, code, finding in broken_couplings(table, launch.sure, written, launch.is_open):
         sink.report(code, finding, span=flag.word.span)
 
     hosts = read_hosts(read_job_size(script))
@@ -133,10 +137,20 @@ def lint_megatron(
     unread = "letters.text" in given and "model.pattern" not in given
     sure = known("model.pattern") and not unread and "letters.text" not in launch.unsure
     _check_program(script, facts, sure, sink)
-    find_missing_fact(partial(check_optimizer_copies, facts, launch.sure, sink))
+    given_launch = Launch(launch.sure, frozenset(written), launch.is_open, facts)
+    for relation in RELATIONS:
+        find_missing_fact(partial(_check_relation, relation, given_launch, sink))
     skipped = _check_layout(facts, sink, next((one for one in written if one in MEMORY), ""))
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
     return skipped
+
+
+def _check_relation(relation: Callable[[Launch], Found | None], launch: Launch, sink: Sink) -> None:
+    """Report the finding of one check of ``size_relations``, if it has one."""
+    found = relation(launch)
+    if found is not None:
+        name, code, finding = found
+        sink.report(code, finding, span=launch.sure[name].word.span)
 
 
 def _uses_only_known_fields(found: Diagnostic, known: Known, options: LintOptions) -> bool:
