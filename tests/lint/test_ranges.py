@@ -99,6 +99,46 @@ def test_hosts_divide_the_ranks_of_an_engine(script: str, message: str) -> None:
     assert found == ([message] if message else [])
 
 
+EXPERT_SERVE = "vllm serve org/model -tp 4 --data-parallel-size 2 --enable-expert-parallel "
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (
+            "--eplb-config.num_redundant_experts 8",
+            "M10",
+            "--eplb-config.num-redundant-experts needs",
+        ),
+        ("--enable-elastic-ep", "F08", "--enable-elastic-ep needs --enable-eplb"),
+        ("--numa-bind-nodes 0 1 0 1", "F08", "--numa-bind-nodes needs --numa-bind"),
+        ("--numa-bind --numa-bind-nodes 0 1 0 1", "", ""),
+        (
+            "--nnodes 2 --distributed-executor-backend ray",
+            "F08",
+            "--distributed-executor-backend ray needs --nnodes 1, not 2",
+        ),
+        ("--data-parallel-size-local 3", "F03", "--data-parallel-size-local 3 exceeds what"),
+        ("--data-parallel-size-local 1 --headless --data-parallel-start-rank 1", "", ""),
+        ("--data-parallel-start-rank 2 --headless", "F03", "--data-parallel-start-rank 2 exceeds"),
+        ("--enable-eplb 1", "F03", "--enable-eplb takes no value, but '1' follows"),
+    ],
+)
+def test_related_flags_of_vllm_are_checked(words: str, code: str, message: str) -> None:
+    found = [
+        (one.code.removeprefix("PARC-"), one.finding.message[: len(message)])
+        for one in findings(EXPERT_SERVE + words)
+    ]
+    assert found == ([(code, message)] if code else [])
+
+
+def test_a_part_of_the_optimizer_is_offloaded_only_at_stage_3() -> None:
+    zero = '"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}'
+    text = DEEPSPEED.replace('"stage": 3, "offload_param": {"device": "cpu"}', zero)
+    assert [one.code for one in findings(text)] == ["PARC-R14"]
+    assert findings(text.replace('"stage": 2', '"stage": 3')) == []
+
+
 def test_a_correct_script_with_torch_fsdp2_has_no_findings() -> None:
     assert [one.finding.message for one in findings(TORCH_FSDP)] == []
 

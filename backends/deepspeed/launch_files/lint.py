@@ -191,6 +191,7 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
         )
         sink.report("I02", finding, span=_span_of_key(zero, "stage"))
         return
+    _check_partial_offload(zero, stage, sink)
     for key, least in LEAST_STAGE.items():
         value = zero.value.get(key)
         requested = value.get("device") if isinstance(value, dict) else value
@@ -201,6 +202,23 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
                 fix=f"stage: {least}",
             )
             sink.report("R14", finding, span=_span_of_key(zero, key))
+
+
+def _check_partial_offload(zero: DocumentNode, stage: int, sink: Sink) -> None:
+    """Report an optimizer that is partly offloaded below ZeRO stage 3 (R14).
+
+    Source: deepspeed/runtime/zero/config.py, ``offload_ratio_check``.
+    """
+    offload = zero.value.get("offload_optimizer")
+    ratio = offload.get("ratio", 1) if isinstance(offload, dict) else 1
+    if stage == 3 or isinstance(ratio, bool) or not isinstance(ratio, int | float) or ratio == 1:
+        return
+    finding = Finding(
+        f"offload_optimizer.ratio {ratio} is not possible at ZeRO stage {stage}",
+        label="only stage 3 can offload a part of the optimizer",
+        fix="ratio: 1.0",
+    )
+    sink.report("R14", finding, span=_span_of_key(zero, "offload_optimizer"))
 
 
 LINTER = ConfigLinter(is_deepspeed, lint_deepspeed)

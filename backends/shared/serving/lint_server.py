@@ -16,6 +16,9 @@ from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.options import SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
+_SWITCH_VALUE = re.compile(r"-?\d+(\.\d+)?|[Tt]rue|[Ff]alse")
+"""Matches a word that can only be meant as the value of the switch before it."""
+
 FlagFault = tuple[str, Finding]
 """(diagnostic code, finding) about one flag."""
 
@@ -48,6 +51,14 @@ def check_values(flag: LaunchFlag, row: dict[str, Any]) -> FlagFault | None:
     """
     count = value_count(row)
     values = flag.values if count is None else flag.values[: max(count, 1)]
+    extra = flag.values[0].text if count == 0 and flag.values else ""
+    if _SWITCH_VALUE.fullmatch(extra):
+        finding = Finding(
+            f"{flag.name} takes no value, but {extra!r} follows",
+            label="the flag is a switch, and the engine rejects the word after it",
+            fix=f"remove {extra}",
+        )
+        return "F03", finding
     if count is None or any(word.dynamic or re.search(r"[<>{}]", word.text) for word in values):
         return None
     words = tuple(word.text for word in values) if count else ()

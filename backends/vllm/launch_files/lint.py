@@ -90,6 +90,7 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
         sink.report(code, finding, span=flag.word.span)
     if not command.is_open:
         check_hosts(RANKS, command.sure, sink)
+        _check_replicas(command, sink)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)
     spans = field_spans(TABLE.fields, command.sure)
@@ -169,6 +170,27 @@ def _check_flag(version: str, flag: LaunchFlag) -> FlagFault | None:
         return "F01", explain_unknown_flag(flag.name, version)
     # A name such as --speculative-config.method sets one key of a JSON value.
     return None if "." in flag.name else check_values(flag, row)
+
+
+def _check_replicas(command: _Command, sink: Sink) -> None:
+    """Report a replica, or a number of replicas of a host, beyond --data-parallel-size (F03)."""
+    size = command.sure.get("--data-parallel-size")
+    dp = flag_number(size)
+    if dp is None:
+        return
+    for name, largest in (
+        ("--data-parallel-size-local", dp),
+        ("--data-parallel-rank", dp - 1),
+        ("--data-parallel-start-rank", dp - 1),
+    ):
+        number = flag_number(command.sure.get(name))
+        if number is None or number <= largest:
+            continue
+        finding = Finding(
+            f"{name} {number} exceeds what --data-parallel-size {dp} allows",
+            label=f"the value must be from 0 to {largest}",
+        )
+        sink.report("F03", finding, span=command.sure[name].word.span)
 
 
 def _check_long_prompts(command: _Command, sink: Sink) -> None:

@@ -17,6 +17,7 @@ from parc.compiler.tools.importers.shell_words import (
     statements,
     unexpanded_ranges,
 )
+from parc.compiler.tools.lint.launch_hosts import lint_hosts
 from parc.compiler.tools.lint.script import LintedScript
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
@@ -172,7 +173,8 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
     These are contradictory options of Slurm (L04, L05), a wrong number of processes per host (L01,
-    L02), Slurm variables that are expanded too early (L08), and addresses and interfaces that other
+    L02), Slurm variables that are expanded too early (L08), launches that cannot work on several
+    hosts (``lint_hosts``), and addresses and interfaces that other
     hosts cannot reach (L09, N01, N02).
     """
     options = {option.name: option for option in directive_options(script)}
@@ -180,6 +182,8 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
     if options:
         _check_tasks_per_host(script, options, sink)
         _check_task_variables(script, sink)
+    per_task = {one.value: one.span for one in options.values() if one.name == "--gpus-per-task"}
+    lint_hosts(script, per_task, read_job_size(script).nodes, sink)
     # On one host, and possibly if their number is unknown, addresses of the host itself are right.
     if (read_job_size(script).nodes or 1) > 1:
         _check_network(script, sink)
