@@ -11,7 +11,7 @@ check.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,10 +20,13 @@ from typing import Any
 
 from parc.backends.shared.value_range import find_range_fault
 from parc.backends.shared.versions import is_in_range
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.lint.flag_rules import FlagCoupling, broken_couplings
 
 COUNTS: dict[object, tuple[int, float]] = {
     "?": (0, 1),
@@ -141,6 +144,38 @@ def report_extra_arguments(
             rejected += 1
             code, finding = found
             sink.report(code, replace(finding, targets=targets), at=f"launch.args[{extra.at}]")
+
+
+def report_broken_couplings(
+    table: tuple[FlagCoupling, ...],
+    planned: Mapping[str, tuple[str, ...]],
+    extras: tuple[ExtraArgument, ...],
+    sink: Sink,
+    targets: tuple[str, ...] = (),
+) -> None:
+    """Report flags of ``launch.args`` that exclude or lack another flag of the command.
+
+    Args:
+        table: flags of the framework that need or exclude another flag.
+        planned: flag -> values, for the flags that the plan sets.
+        extras: flags of ``launch.args`` with their long names.
+        sink: receives the findings, with the codes of the rows.
+        targets: names of the frameworks that the findings concern.
+    """
+    values = {**planned, **{extra.flag: extra.values for extra in extras}}
+    at = {extra.flag: extra.at for extra in extras}
+    span = Span("", 1, 1)
+    flags = {
+        name: LaunchFlag(name, Word(name, span, 0), tuple(Word(one, span, 0) for one in words))
+        for name, words in values.items()
+    }
+    for flag, code, finding in broken_couplings(table, flags, flags, is_open=False):
+        # A plan breaks no row by itself, so that one of the two flags is in launch.args.
+        named = [flag.name, *(word for word in finding.message.split() if word in at)]
+        index = next((at[name] for name in named if name in at), None)
+        if index is not None:
+            shown = replace(finding, causes=(), targets=targets)
+            sink.report(code, shown, at=f"launch.args[{index}]")
 
 
 ESTIMATE_FREE = "flags_outside_estimate.yaml"

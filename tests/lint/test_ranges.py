@@ -139,6 +139,16 @@ def test_a_part_of_the_optimizer_is_offloaded_only_at_stage_3() -> None:
     assert findings(text.replace('"stage": 2', '"stage": 3')) == []
 
 
+@pytest.mark.parametrize(("name", "expected"), [("fp16", ["PARC-R04"]), ("torch.bfloat16", [])])
+def test_the_format_of_parameters_agrees_with_the_enabled_format(
+    name: str, expected: list[str]
+) -> None:
+    text = DEEPSPEED.replace(
+        '"gradient_clipping"', f'"data_types": {{"param_dtype": "{name}"}}, "x"'
+    )
+    assert [one.code for one in findings(text) if one.code == "PARC-R04"] == expected
+
+
 def test_a_correct_script_with_torch_fsdp2_has_no_findings() -> None:
     assert [one.finding.message for one in findings(TORCH_FSDP)] == []
 
@@ -278,6 +288,29 @@ def test_numbers_of_a_deepspeed_config_are_checked(zero: str, message: str) -> N
     text = DEEPSPEED.replace('"offload_param": {"device": "cpu"}', zero)
     found = [one for one in findings(text) if one.code == "PARC-F03"]
     assert [one.finding.message[: len(message)] for one in found] == ([message] if message else [])
+
+
+@pytest.mark.parametrize(
+    ("emit", "args", "message"),
+    [
+        ("megatron", ["--optimizer-cpu-offload"], "--optimizer-cpu-offload needs --use-precision"),
+        ("megatron", ["--optimizer-cpu-offload", "--use-precision-aware-optimizer"], ""),
+        ("vllm", ["--numa-bind-nodes", "0", "1"], "--numa-bind-nodes needs --numa-bind"),
+        ("vllm", ["--numa-bind", "--numa-bind-nodes", "0", "1"], ""),
+    ],
+)
+def test_related_launch_arguments_of_a_spec_are_checked(
+    emit: str, args: list[str], message: str
+) -> None:
+    tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8})
+    if emit == "megatron":
+        job = {"sequence_length": 4096, "global_batch": 64}
+        tree = {"parc": 1, "name": "run", "model": "llama-3-8b", "job": job}
+        tree["cluster"] = {"node": "dgx-h100", "nodes": 1}
+    _, sink = planned(tree | {"launch": {"args": args}, "emit": [emit]})
+    found = [one for one in sink.diagnostics if one.code in ("PARC-F08", "PARC-F01")]
+    assert [one.finding.message[: len(message)] for one in found] == ([message] if message else [])
+    assert all(one.path == "launch.args[0]" for one in found)
 
 
 def test_vllm_example_is_valid() -> None:

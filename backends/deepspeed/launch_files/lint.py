@@ -35,6 +35,13 @@ LEAST_STAGE = {
 NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
 """Values that turn a feature off, and "auto", which another program replaces."""
 
+FORMATS = {
+    **dict.fromkeys(("fp16", "float16", "half"), "fp16"),
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+    **dict.fromkeys(("fp32", "float32", "float"), "fp32"),
+}
+"""Name of a number format in ``data_types`` -> its name in PARC."""
+
 MOST_KEYS = 300
 """Maximum number of keys that are checked per section."""
 
@@ -169,10 +176,35 @@ def _check_precision(root: DocumentNode, has_amp: bool, sink: Sink) -> None:
             fix="fp16.enabled: false",
         )
         sink.report("R04", finding, span=_span_of_key(root, "fp16"))
+    _check_parameter_format(root, on, sink)
     zero = _zero_section(root)
     if has_amp and "amp" in on and zero is not None and zero.value.get("stage"):
         finding = Finding("amp cannot be combined with ZeRO", fix="use bf16 instead of amp")
         sink.report("R16", finding, span=_span_of_key(root, "amp"))
+
+
+def _check_parameter_format(root: DocumentNode, on: list[str], sink: Sink) -> None:
+    """Report ``data_types.param_dtype`` that contradicts the enabled format ``on`` (R04).
+
+    Source: deepspeed/runtime/engine.py, ``_assert_valid_mixed_precision_config``.
+    """
+    section = root.mapping("data_types")
+    if section is None or any(
+        isinstance(one, dict) and one.get("enabled") == "auto"
+        for one in (root.value.get("bf16"), root.value.get("fp16"))
+    ):
+        return
+    written = section.value.get("param_dtype")
+    requested = FORMATS.get(str(written).removeprefix("torch."))
+    used = next((name for name in ("fp16", "bf16") if name in on), "fp32")
+    if requested is None or requested == used:
+        return
+    finding = Finding(
+        f"param_dtype is {written}, but the config trains in {used}",
+        label="DeepSpeed stops if both settings differ",
+        fix="remove param_dtype",
+    )
+    sink.report("R04", finding, span=_span_of_key(section, "param_dtype"))
 
 
 def _is_enabled(root: DocumentNode, key: str) -> bool:
