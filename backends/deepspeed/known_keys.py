@@ -4,7 +4,7 @@
 sections in a key. ``since`` and ``until`` are the first and the last version that reads the key; if
 absent, there is no limit. From version ``closed_since`` on, the section rejects unknown keys. From
 version ``refused_since`` on, DeepSpeed does not start if the key is present. Bounds, such as
-``minimum``, limit the value (backends/shared/value_range.py). Sections without rows are not
+``minimum``, limit the value (backends/value_range.py). Sections without rows are not
 checked.
 """
 
@@ -16,8 +16,8 @@ from importlib.resources import files
 from typing import Any
 
 from parc.backends.deepspeed.capabilities import VERSIONS
-from parc.backends.shared.value_range import find_range_fault
 from parc.backends.shared.versions import is_in_range
+from parc.backends.value_range import find_range_fault
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.similar_names import close_matches
 

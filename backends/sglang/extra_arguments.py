@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.backends.sglang.arguments import PACKAGE, planned_flags, shared_arguments
-from parc.backends.sglang.launch_files.coupled_flags import COUPLINGS
+from parc.backends.sglang.coupled_flags import COUPLINGS
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     explain_unestimated_flag,

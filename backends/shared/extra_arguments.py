@@ -2,9 +2,9 @@
 
 ``known_flags.json`` of a backend contains every spelling of a flag that the framework's own
 parser accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type``,
-``choices`` and the bounds of ``value_range.py`` limit the values. ``since`` and ``until`` are the
-first and the last version that a row describes; a flag whose values changed has one row per range
-of versions. ``flag_bounds.yaml`` adds the ranges that the framework needs and its parser does not
+``choices`` and the bounds of ``backends/value_range.py`` limit the values. ``since`` and ``until``
+are the first and the last version that a row describes; a flag whose values changed has one row
+per range of versions. ``flag_bounds.yaml`` adds the ranges that the framework needs and its parser does not
 check.
 """
 
@@ -18,8 +18,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.shared.value_range import find_range_fault
 from parc.backends.shared.versions import is_in_range
+from parc.backends.value_range import find_range_fault
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.diagnostics.table_yaml import parse_table

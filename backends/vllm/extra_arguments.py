@@ -16,7 +16,7 @@ from parc.backends.shared.extra_arguments import (
 )
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
-from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
+from parc.backends.vllm.coupled_flags import COUPLINGS
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.similar_names import close_matches

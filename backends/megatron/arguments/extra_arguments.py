@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 
 from parc.backends.megatron.arguments.arguments import PACKAGE, Argument, planned_arguments
-from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
-from parc.backends.megatron.launch_files.refused_combinations import REFUSED
+from parc.backends.megatron.couplings.coupled_flags import COUPLINGS
+from parc.backends.megatron.couplings.refused_combinations import REFUSED
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     find_value_fault,

@@ -14,7 +14,8 @@ from parc.backends.megatron.arguments.extra_arguments import (
     flags_of,
     removed_flags,
 )
-from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
+from parc.backends.megatron.couplings.coupled_flags import COUPLINGS
+from parc.backends.megatron.couplings.refused_combinations import REFUSED
 from parc.backends.megatron.launch_files.facts import (
     FRAMEWORK,
     Known,
@@ -27,7 +28,6 @@ from parc.backends.megatron.launch_files.launch_flags import (
     read_launch,
     value_count,
 )
-from parc.backends.megatron.launch_files.refused_combinations import REFUSED
 from parc.backends.megatron.launch_files.size_relations import RELATIONS, Found, Launch
 from parc.backends.megatron.programs import explain_wrong_program
 from parc.backends.shared.extra_arguments import (

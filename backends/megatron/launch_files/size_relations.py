@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 
+from parc.backends.megatron.couplings.refused_combinations import VIRTUAL_STAGES
 from parc.backends.megatron.launch_files.facts import MegatronJobFacts
-from parc.backends.megatron.launch_files.refused_combinations import VIRTUAL_STAGES
 from parc.backends.shared.valid_values import divisors
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.wording import format_values

@@ -8,8 +8,8 @@ from dataclasses import replace
 from parc.backends.registry import engine
 from parc.backends.sglang.arguments import PACKAGE
 from parc.backends.sglang.backend import RULES
+from parc.backends.sglang.coupled_flags import COUPLINGS
 from parc.backends.sglang.extra_arguments import explain_unknown_flag
-from parc.backends.sglang.launch_files.coupled_flags import COUPLINGS
 from parc.backends.sglang.launch_files.import_command import (
     DP,
     TABLE,

@@ -20,6 +20,7 @@ from parc.backends.shared.serving.lint_server import (
 )
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
+from parc.backends.vllm.coupled_flags import COUPLINGS
 from parc.backends.vllm.environment import ALLOW_LONG
 from parc.backends.vllm.extra_arguments import (
     UNCHUNKED,
@@ -27,7 +28,6 @@ from parc.backends.vllm.extra_arguments import (
     long_flag_name,
     normalize_flag,
 )
-from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
 from parc.backends.vllm.launch_files.facts import TRANSFER, VllmFacts, flag_number, vllm_facts
 from parc.backends.vllm.launch_files.import_command import (
     DEGREES,

@@ -13,7 +13,7 @@ from parc.backends.deepspeed.known_keys import (
     known_keys,
 )
 from parc.backends.shared.field_table import flag_table
-from parc.backends.shared.value_range import BOUNDS
+from parc.backends.value_range import BOUNDS
 
 
 def test_known_keys_are_sorted_and_name_only_versions_of_the_backend() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from parc.backends.deepspeed.capabilities import DEFAULT
 from parc.backends.deepspeed.known_keys import known_keys
-from parc.backends.shared.value_range import BOUNDS
 from parc.backends.shared.versions import is_in_range
+from parc.backends.value_range import BOUNDS
 from tests.conformance.tool_checkers import tool_python
 
 pytestmark = pytest.mark.conformance

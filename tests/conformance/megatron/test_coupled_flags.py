@@ -8,9 +8,9 @@ import pytest
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.capabilities import VERSIONS
-from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS, TORCH_FSDP
+from parc.backends.megatron.couplings.coupled_flags import COUPLINGS, TORCH_FSDP
+from parc.backends.megatron.couplings.refused_combinations import REFUSED
 from parc.backends.megatron.launch_files.launch_flags import read_launch
-from parc.backends.megatron.launch_files.refused_combinations import REFUSED
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.tools.lint.flag_rules import FlagCoupling

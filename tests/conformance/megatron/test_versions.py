@@ -10,8 +10,8 @@ from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
 from parc.backends.megatron.capabilities import DEFAULT_VERSION, VERSIONS
 from parc.backends.shared.extra_arguments import rows_of_known_flags, rows_of_parser
-from parc.backends.shared.value_range import BOUNDS
 from parc.backends.shared.versions import is_in_range
+from parc.backends.value_range import BOUNDS
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
 from tests.conformance.megatron.cases import case_of, megatron_verdicts, parsed_flags
