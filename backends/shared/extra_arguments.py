@@ -4,8 +4,8 @@
 parser accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type``,
 ``choices`` and the bounds of ``backends/value_range.py`` limit the values. ``since`` and ``until``
 are the first and the last version that a row describes; a flag whose values changed has one row
-per range of versions. ``flag_bounds.yaml`` adds the ranges that the framework needs and its parser does not
-check.
+per range of versions. ``flag_bounds.yaml`` adds the ranges that the framework needs and its parser
+does not check.
 """
 
 from __future__ import annotations
