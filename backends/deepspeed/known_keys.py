@@ -3,8 +3,9 @@
 ``known_keys.json`` has one row for every key that any supported version reads. Dots separate the
 sections in a key. ``since`` and ``until`` are the first and the last version that reads the key; if
 absent, there is no limit. From version ``closed_since`` on, the section rejects unknown keys. From
-version ``refused_since`` on, DeepSpeed does not start if the key is present. Sections without rows
-are not checked.
+version ``refused_since`` on, DeepSpeed does not start if the key is present. Bounds, such as
+``minimum``, limit the value (backends/value_range.py). Sections without rows are not
+checked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from parc.backends.deepspeed.capabilities import VERSIONS
 from parc.backends.shared.versions import is_in_range
+from parc.backends.value_range import find_range_fault
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.similar_names import close_matches
 
@@ -28,9 +30,9 @@ The value is high because programs add their own keys to the file.
 
 
 @cache
-def known_keys() -> dict[str, dict[str, str]]:
+def known_keys() -> dict[str, dict[str, Any]]:
     """Return key, such as ``zero_optimization.stage`` -> row of ``known_keys.json``."""
-    rows: list[dict[str, str]] = json.loads((files(PACKAGE) / "known_keys.json").read_text("utf-8"))
+    rows: list[dict[str, Any]] = json.loads((files(PACKAGE) / "known_keys.json").read_text("utf-8"))
     return {row["key"]: row for row in rows}
 
 
@@ -80,11 +82,19 @@ def check_config_key(section: str, key: str, value: Any, version: str) -> Findin
     return Finding(message, label, help=hint, fix=near)
 
 
+def check_config_value(section: str, key: str, value: Any) -> Finding | None:
+    """Return a finding if the number ``value`` of ``key`` is outside its range, else None."""
+    row = known_keys().get(f"{section}.{key}" if section else key, {})
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return find_range_fault(key, value, row, written="{name}: {value}")
+
+
 def _rejects_unknown_keys(section: str, version: str) -> bool:
     return _is_since_version(known_keys().get(section, {}), "closed_since", version)
 
 
-def _is_since_version(row: dict[str, str], column: str, version: str) -> bool:
+def _is_since_version(row: dict[str, Any], column: str, version: str) -> bool:
     """Return True if ``version`` is at least the version in ``row[column]``.
 
     Return False if ``row`` does not have this column.
@@ -92,5 +102,5 @@ def _is_since_version(row: dict[str, str], column: str, version: str) -> bool:
     return column in row and is_in_range(version, row[column], None)
 
 
-def _format_version_range(row: dict[str, str]) -> str:
+def _format_version_range(row: dict[str, Any]) -> str:
     return f"from {row.get('since', VERSIONS[0])} to {row.get('until', 'today')}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.backends.sglang.arguments import PACKAGE, planned_flags, shared_arguments
+from parc.backends.sglang.coupled_flags import COUPLINGS
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     explain_unestimated_flag,
     find_value_fault,
     parse_extra_arguments,
+    report_broken_couplings,
     report_extra_arguments,
     rows_of_known_flags,
     spec_field_of_flag,
@@ -44,6 +48,9 @@ def check_launch_args(plan: ServingPlan, sink: Sink) -> None:
     report_extra_arguments(
         extras, stray, lambda extra: _find_flag_fault(extra, planned), sink, TARGETS
     )
+    named = tuple(replace(extra, flag=long_flag_name(extra.flag)) for extra in extras)
+    values = {one.flag: tuple(one.words[1:]) for one in planned}
+    report_broken_couplings(COUPLINGS, values, named, sink, TARGETS)
 
 
 def _find_flag_fault(

@@ -1,15 +1,17 @@
 """Checks of ``launch.args``, the flags that the user adds to those of the plan.
 
 ``known_flags.json`` of a backend contains every spelling of a flag that the framework's own
-parser accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type`` and
-``choices`` limit the values. ``since`` and ``until`` are the first and the last version that a row
-describes; a flag whose values changed has one row per range of versions.
+parser accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type``,
+``choices`` and the bounds of ``backends/value_range.py`` limit the values. ``since`` and ``until``
+are the first and the last version that a row describes; a flag whose values changed has one row
+per range of versions. ``flag_bounds.yaml`` adds the ranges that the framework needs and its parser
+does not check.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,10 +19,14 @@ from importlib.resources import files
 from typing import Any
 
 from parc.backends.shared.versions import is_in_range
-from parc.compiler.diagnostics import Finding, Sink
+from parc.backends.value_range import find_range_fault
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.lint.flag_rules import FlagCoupling, broken_couplings
 
 COUNTS: dict[object, tuple[int, float]] = {
     "?": (0, 1),
@@ -50,6 +56,15 @@ def rows_of_known_flags(package: str, version: str = "") -> dict[str, dict[str, 
     A row describes one flag of ``version`` of the framework: its number of values and its valid
     values. Without a version, the result contains the newest row of every flag.
     """
+    bounds = bounds_outside_parser(package)
+    return {
+        flag: row | bounds.get(row.get("means", flag), {})
+        for flag, row in rows_of_parser(package, version).items()
+    }
+
+
+def rows_of_parser(package: str, version: str = "") -> dict[str, dict[str, Any]]:
+    """Return ``rows_of_known_flags`` with the bounds that the program itself enforces, only."""
     text = (files(package) / "known_flags.json").read_text("utf-8")
     rows: list[dict[str, Any]] = json.loads(text)
     return {
@@ -57,6 +72,14 @@ def rows_of_known_flags(package: str, version: str = "") -> dict[str, dict[str, 
         for row in rows
         if not version or is_in_range(version, row.get("since"), row.get("until"))
     }
+
+
+@cache
+def bounds_outside_parser(package: str) -> dict[str, dict[str, float]]:
+    """Return flag -> bounds in ``flag_bounds.yaml`` of ``package``; empty without this file."""
+    path = files(package) / "flag_bounds.yaml"
+    table = parse_table(path.read_text("utf-8")) if path.is_file() else {}
+    return {flag: bounds for rows in table.values() for flag, bounds in rows.items()}
 
 
 def parse_extra_arguments(
@@ -121,6 +144,38 @@ def report_extra_arguments(
             rejected += 1
             code, finding = found
             sink.report(code, replace(finding, targets=targets), at=f"launch.args[{extra.at}]")
+
+
+def report_broken_couplings(
+    table: tuple[FlagCoupling, ...],
+    planned: Mapping[str, tuple[str, ...]],
+    extras: tuple[ExtraArgument, ...],
+    sink: Sink,
+    targets: tuple[str, ...] = (),
+) -> None:
+    """Report flags of ``launch.args`` that exclude or lack another flag of the command.
+
+    Args:
+        table: flags of the framework that need or exclude another flag.
+        planned: flag -> values, for the flags that the plan sets.
+        extras: flags of ``launch.args`` with their long names.
+        sink: receives the findings, with the codes of the rows.
+        targets: names of the frameworks that the findings concern.
+    """
+    values = {**planned, **{extra.flag: extra.values for extra in extras}}
+    at = {extra.flag: extra.at for extra in extras}
+    span = Span("", 1, 1)
+    flags = {
+        name: LaunchFlag(name, Word(name, span, 0), tuple(Word(one, span, 0) for one in words))
+        for name, words in values.items()
+    }
+    for flag, code, finding in broken_couplings(table, flags, flags, is_open=False):
+        # A plan breaks no row by itself, so that one of the two flags is in launch.args.
+        named = [flag.name, *(word for word in finding.message.split() if word in at)]
+        index = next((at[name] for name in named if name in at), None)
+        if index is not None:
+            shown = replace(finding, causes=(), targets=targets)
+            sink.report(code, shown, at=f"launch.args[{index}]")
 
 
 ESTIMATE_FREE = "flags_outside_estimate.yaml"
@@ -188,6 +243,8 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
             return Finding(
                 f"{value[:60]!r} is not a {what}", label=f"{extra.flag} requires a {what}"
             )
+        if (fault := find_range_fault(extra.flag, value, row)) is not None:
+            return fault
     return None
 
 

@@ -9,12 +9,14 @@ from parc.backends.shared.extra_arguments import (
     explain_unestimated_flag,
     find_value_fault,
     parse_extra_arguments,
+    report_broken_couplings,
     report_extra_arguments,
     rows_of_known_flags,
     spec_field_of_flag,
 )
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
+from parc.backends.vllm.coupled_flags import COUPLINGS
 from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.similar_names import close_matches
@@ -66,6 +68,9 @@ def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Si
     report_extra_arguments(
         extras, stray, lambda extra: _find_flag_fault(extra, planned, version), sink, TARGETS
     )
+    named = tuple(replace(extra, flag=long_flag_name(extra.flag)) for extra in extras)
+    values = {one.flag: tuple(one.words[1:]) for one in planned}
+    report_broken_couplings(COUPLINGS, values, named, sink, TARGETS)
     unchunked = unchunked_flag(plan.problem)
     if unchunked is not None:
         _check_unchunked_prompts(plan, unchunked, sink)

@@ -224,6 +224,12 @@ CASES: tuple[Case, ...] = (
     ),
     ("R13", MEGATRON, (_more("--overlap-param-gather"),), "--overlap-param-gather"),
     ("R21", MEGATRON, (_more("--cuda-graph-impl full_iteration"),), "--cuda-graph-impl"),
+    ("L28", SBATCH, (("--nodes=4", "--nodes=4 --segment=3"),), "--segment"),
+    ("L34", SBATCH, (("--gpus-per-node=8", "--gpus-per-task=1"),), "--gpus-per-task"),
+    ("L08", SBATCH, (('"$SLURM_NODEID"', "3"),), "--node-rank"),
+    ("L09", SBATCH, (("--nnodes 4", "--nnodes 4 --standalone"),), "--standalone"),
+    ("F08", MEGATRON, (_more("--optimizer-cpu-offload"),), "--optimizer-cpu-offload"),
+    ("F07", MEGATRON, (_more("--order tp-cp-ep-dp-pp"),), "--order"),
     ("R22", MEGATRON, (_more("--use-megatron-fsdp"),), "--use-megatron-fsdp"),
     ("R22", MEGATRON, (_more("--ckpt-format fsdp_dtensor"),), "--ckpt-format"),
     (

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from parc.backends.deepspeed.known_keys import check_config_key, keys_in_section
+from parc.backends.deepspeed.known_keys import (
+    check_config_key,
+    check_config_value,
+    keys_in_section,
+)
 from parc.backends.deepspeed.launch_files.import_config import BATCH
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
@@ -31,6 +35,13 @@ LEAST_STAGE = {
 NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
 """Values that turn a feature off, and "auto", which another program replaces."""
 
+FORMATS = {
+    **dict.fromkeys(("fp16", "float16", "half"), "fp16"),
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+    **dict.fromkeys(("fp32", "float32", "float"), "fp32"),
+}
+"""Name of a number format in ``data_types`` -> its name in PARC."""
+
 MOST_KEYS = 300
 """Maximum number of keys that are checked per section."""
 
@@ -40,7 +51,7 @@ def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink)
     root = read_document(Reading(text, name, sink))
     if root is None or not root.check_type(dict):
         return
-    sink.checked.update(("X01", "R04", "R14", "B02", "B03"))
+    sink.checked.update(("X01", "F03", "R04", "R14", "B02", "B03"))
     _check_keys(root, options.version, sink)
     zero = _zero_section(root)
     if zero is not None:
@@ -74,6 +85,8 @@ def _zero_section(root: DocumentNode) -> DocumentNode | None:
 def _check_keys(node: DocumentNode, version: str, sink: Sink) -> None:
     """Report keys in ``node`` and its sections that DeepSpeed rejects or ignores (X01).
 
+    Numbers outside their range are reported too (F03).
+
     Only sections in known_keys.json are checked.
     """
     section = ".".join(map(str, node.path))
@@ -89,6 +102,8 @@ def _check_keys(node: DocumentNode, version: str, sink: Sink) -> None:
         wrong = check_config_key(section, str(key), value, version)
         if wrong is not None:
             sink.report("X01", wrong, span=_span_of_key(node, key))
+        elif (outside := check_config_value(section, str(key), value)) is not None:
+            sink.report("F03", outside, span=_span_of_key(node, key))
         elif isinstance(value, dict):
             _check_keys(DocumentNode(value, (*node.path, key), node.document), version, sink)
 
@@ -161,10 +176,35 @@ def _check_precision(root: DocumentNode, has_amp: bool, sink: Sink) -> None:
             fix="fp16.enabled: false",
         )
         sink.report("R04", finding, span=_span_of_key(root, "fp16"))
+    _check_parameter_format(root, on, sink)
     zero = _zero_section(root)
     if has_amp and "amp" in on and zero is not None and zero.value.get("stage"):
         finding = Finding("amp cannot be combined with ZeRO", fix="use bf16 instead of amp")
         sink.report("R16", finding, span=_span_of_key(root, "amp"))
+
+
+def _check_parameter_format(root: DocumentNode, on: list[str], sink: Sink) -> None:
+    """Report ``data_types.param_dtype`` that contradicts the enabled format ``on`` (R04).
+
+    Source: deepspeed/runtime/engine.py, ``_assert_valid_mixed_precision_config``.
+    """
+    section = root.mapping("data_types")
+    if section is None or any(
+        isinstance(one, dict) and one.get("enabled") == "auto"
+        for one in (root.value.get("bf16"), root.value.get("fp16"))
+    ):
+        return
+    written = section.value.get("param_dtype")
+    requested = FORMATS.get(str(written).removeprefix("torch."))
+    used = next((name for name in ("fp16", "bf16") if name in on), "fp32")
+    if requested is None or requested == used:
+        return
+    finding = Finding(
+        f"param_dtype is {written}, but the config trains in {used}",
+        label="DeepSpeed stops if both settings differ",
+        fix="remove param_dtype",
+    )
+    sink.report("R04", finding, span=_span_of_key(section, "param_dtype"))
 
 
 def _is_enabled(root: DocumentNode, key: str) -> bool:
@@ -183,6 +223,7 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
         )
         sink.report("I02", finding, span=_span_of_key(zero, "stage"))
         return
+    _check_partial_offload(zero, stage, sink)
     for key, least in LEAST_STAGE.items():
         value = zero.value.get(key)
         requested = value.get("device") if isinstance(value, dict) else value
@@ -193,6 +234,23 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
                 fix=f"stage: {least}",
             )
             sink.report("R14", finding, span=_span_of_key(zero, key))
+
+
+def _check_partial_offload(zero: DocumentNode, stage: int, sink: Sink) -> None:
+    """Report an optimizer that is partly offloaded below ZeRO stage 3 (R14).
+
+    Source: deepspeed/runtime/zero/config.py, ``offload_ratio_check``.
+    """
+    offload = zero.value.get("offload_optimizer")
+    ratio = offload.get("ratio", 1) if isinstance(offload, dict) else 1
+    if stage == 3 or isinstance(ratio, bool) or not isinstance(ratio, int | float) or ratio == 1:
+        return
+    finding = Finding(
+        f"offload_optimizer.ratio {ratio} is not possible at ZeRO stage {stage}",
+        label="only stage 3 can offload a part of the optimizer",
+        fix="ratio: 1.0",
+    )
+    sink.report("R14", finding, span=_span_of_key(zero, "offload_optimizer"))
 
 
 LINTER = ConfigLinter(is_deepspeed, lint_deepspeed)

@@ -12,10 +12,13 @@ from functools import cache
 from importlib.resources import files
 
 from parc.backends.megatron.arguments.arguments import PACKAGE, Argument, planned_arguments
+from parc.backends.megatron.couplings.coupled_flags import COUPLINGS
+from parc.backends.megatron.couplings.refused_combinations import REFUSED
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     find_value_fault,
     parse_extra_arguments,
+    report_broken_couplings,
     report_extra_arguments,
     rows_of_known_flags,
 )
@@ -76,7 +79,10 @@ def check_user_flags(problem: Problem, layout: Layout, sink: Sink) -> None:
 def check_extra_arguments(
     args: tuple[str, ...], planned: tuple[Argument, ...], version: str, sink: Sink
 ) -> None:
-    """Report extra arguments that Megatron rejects (F01, F03) or that the plan controls (F02)."""
+    """Report extra arguments that Megatron rejects, or that the plan controls (F02).
+
+    Megatron rejects unknown flags (F01), values (F03) and combinations (F08 and layout rules).
+    """
     spellings = flags_of(version)
     own = {argument.flag: argument for argument in planned}
     rows = {row.setting: row for row in flag_table(PACKAGE).rows if not row.free}
@@ -91,7 +97,11 @@ def check_extra_arguments(
         fault = find_value_fault(extra, rows_of_known_flags(PACKAGE)[extra.flag])
         return None if fault is None else ("F03", fault)
 
-    report_extra_arguments(*parse_extra_arguments(args), check_extra_argument, sink)
+    extras, stray = parse_extra_arguments(args)
+    report_extra_arguments(extras, stray, check_extra_argument, sink)
+    table = (*COUPLINGS, *REFUSED)
+    values = {argument.flag: argument.values for argument in planned}
+    report_broken_couplings(table, values, extras, sink, ("megatron",))
 
 
 def check_omitted_flags(problem: Problem, layout: Layout, sink: Sink) -> None:

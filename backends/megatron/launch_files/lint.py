@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -13,7 +14,8 @@ from parc.backends.megatron.arguments.extra_arguments import (
     flags_of,
     removed_flags,
 )
-from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
+from parc.backends.megatron.couplings.coupled_flags import COUPLINGS
+from parc.backends.megatron.couplings.refused_combinations import REFUSED
 from parc.backends.megatron.launch_files.facts import (
     FRAMEWORK,
     Known,
@@ -26,6 +28,7 @@ from parc.backends.megatron.launch_files.launch_flags import (
     read_launch,
     value_count,
 )
+from parc.backends.megatron.launch_files.size_relations import RELATIONS, Found, Launch
 from parc.backends.megatron.programs import explain_wrong_program
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
@@ -99,9 +102,11 @@ def lint_megatron(
         flags["layout.pipeline_layout"] = "--hybrid-layer-pattern"
     sink.locate(reading.spans, flags, first)
     reported = _check_flags(launch, options.version, sink)
-    sink.checked.update(("F01", "F03"))
+    _check_flags_of_program(launch, options.version, sink)
+    sink.checked.update(("F01", "F03", "F07"))
     written = {flag.name: flag for flag in launch.flags}
-    for flag, code, finding in broken_couplings(COUPLINGS, launch.sure, written, launch.is_open):
+    table = (*COUPLINGS, *REFUSED) if launch.stock else COUPLINGS
+    for flag, code, finding in broken_couplings(table, launch.sure, written, launch.is_open):
         sink.report(code, finding, span=flag.word.span)
 
     hosts = read_hosts(read_job_size(script))
@@ -132,9 +137,20 @@ def lint_megatron(
     unread = "letters.text" in given and "model.pattern" not in given
     sure = known("model.pattern") and not unread and "letters.text" not in launch.unsure
     _check_program(script, facts, sure, sink)
+    given_launch = Launch(launch.sure, frozenset(written), launch.is_open, facts)
+    for relation in RELATIONS:
+        find_missing_fact(partial(_check_relation, relation, given_launch, sink))
     skipped = _check_layout(facts, sink, next((one for one in written if one in MEMORY), ""))
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
     return skipped
+
+
+def _check_relation(relation: Callable[[Launch], Found | None], launch: Launch, sink: Sink) -> None:
+    """Report the finding of one check of ``size_relations``, if it has one."""
+    found = relation(launch)
+    if found is not None:
+        name, code, finding = found
+        sink.report(code, finding, span=launch.sure[name].word.span)
 
 
 def _uses_only_known_fields(found: Diagnostic, known: Known, options: LintOptions) -> bool:
@@ -193,6 +209,28 @@ def _check_flag(
         return None
     fault = _check_flag_values(flag, stock)
     return None if fault is None else ("F03", fault)
+
+
+def _check_flags_of_program(launch: MegatronLaunch, version: str, sink: Sink) -> None:
+    """Report flags that Megatron's own program does not have and that are no typos (F07).
+
+    The script gets a single finding, because a user's copy of the program may define many flags.
+    """
+    known = rows_of_known_flags(PACKAGE).keys() | removed_flags().keys()
+    names = dict.fromkeys(one.name for one in launch.flags if one.name not in known)
+    own = list(islice(names, MOST_COMPARED))
+    unknown = [name for name in own if not _is_misspelled(name, flags_of(version))]
+    if not unknown or not launch.stock:
+        return
+    first = next(one for one in launch.flags if one.name == unknown[0])
+    rest = ", ".join(name[:60] for name in unknown[1:6])
+    finding = Finding(
+        f"Megatron-LM {version} has no flag {unknown[0][:60]}",
+        label="the program stops here, unless your copy of it defines the flag",
+        help=f"further flags that Megatron does not have: {rest}" if rest else "",
+        fix=f"remove {unknown[0][:60]}",
+    )
+    sink.report("F07", finding, span=first.word.span)
 
 
 def _is_misspelled(name: str, spellings: list[str]) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from parc.backends.registry import engine
 from parc.backends.sglang.arguments import PACKAGE
 from parc.backends.sglang.backend import RULES
+from parc.backends.sglang.coupled_flags import COUPLINGS
 from parc.backends.sglang.extra_arguments import explain_unknown_flag
 from parc.backends.sglang.launch_files.import_command import (
     DP,
-    OLD_DP,
     TABLE,
     TP,
     server_flags,
@@ -21,6 +21,7 @@ from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.lint_server import (
     FlagFault,
     certain_flags,
+    check_hosts,
     check_values,
     field_spans,
     first_number,
@@ -33,28 +34,13 @@ from parc.compiler.ir.serving import POOLS
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.lint.check_rules import check_service
 from parc.compiler.tools.lint.complete_facts import service_facts
-from parc.compiler.tools.lint.flag_rules import FlagCoupling, broken_couplings
+from parc.compiler.tools.lint.flag_rules import broken_couplings
 from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
 SIZES = (TP, "--pp-size", DP, "--ep-size")
-COUPLINGS: tuple[FlagCoupling, ...] = (
-    FlagCoupling(
-        "V11",
-        "--enable-dp-lm-head",
-        (DP,),
-        why="each data-parallel rank of attention computes its own logits",
-    ),
-    FlagCoupling(
-        "V11",
-        OLD_DP,
-        excludes=(DP,),
-        why="copies of the engine cannot be combined with attention data parallelism",
-    ),
-)
-"""Flags that need or exclude another flag (arg_groups/parallel_hook.py)."""
 
 
 def is_sglang(script: LintedScript) -> bool:
@@ -74,6 +60,8 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
     is_open = script.is_open(flags, _value_count)
     for flag, code, finding in broken_couplings(COUPLINGS, sure, written, is_open):
         sink.report(code, finding, span=flag.word.span)
+    if not is_open:
+        check_hosts((TP, "--pp-size"), sure, sink)
     if flags:
         spans = field_spans(TABLE.fields, sure)
         names = TABLE.flag_by_spec_field()

@@ -123,14 +123,14 @@ def take_extra_arguments(
         many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
         values = tuple(word.text for word in flag.values[:many])
         dynamic = any("$" in value or "`" in value for value in values)
-        if (
-            row is None
-            or dynamic
-            or flag.name in planned
-            or find_value_fault(ExtraArgument(flag.name, values, 0), dict(row))
-        ):
+        argument = ExtraArgument(flag.name, values, 0)
+        fault = None if row is None or dynamic else find_value_fault(argument, dict(row))
+        if row is None or dynamic or flag.name in planned or fault is not None:
             text = " ".join((flag.name, *values))
-            reading.leave_out(text, flag.word.span, "set the matching field of the job, if any")
+            hint = "set the matching field of the job, if any"
+            if fault is not None:
+                hint = f"{fault.message}: {fault.label}"
+            reading.leave_out(text, flag.word.span, hint)
         else:
             words[flag.name] = values
     if words:

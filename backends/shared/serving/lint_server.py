@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
+from math import prod
 from typing import Any
 
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
@@ -14,6 +15,9 @@ from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.options import SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
+
+_SWITCH_VALUE = re.compile(r"-?\d+(\.\d+)?|[Tt]rue|[Ff]alse")
+"""Matches a word that can only be meant as the value of the switch before it."""
 
 FlagFault = tuple[str, Finding]
 """(diagnostic code, finding) about one flag."""
@@ -47,6 +51,14 @@ def check_values(flag: LaunchFlag, row: dict[str, Any]) -> FlagFault | None:
     """
     count = value_count(row)
     values = flag.values if count is None else flag.values[: max(count, 1)]
+    extra = flag.values[0].text if count == 0 and flag.values else ""
+    if _SWITCH_VALUE.fullmatch(extra):
+        finding = Finding(
+            f"{flag.name} takes no value, but {extra!r} follows",
+            label="the flag is a switch, and the engine rejects the word after it",
+            fix=f"remove {extra}",
+        )
+        return "F03", finding
     if count is None or any(word.dynamic or re.search(r"[<>{}]", word.text) for word in values):
         return None
     words = tuple(word.text for word in values) if count else ()
@@ -97,3 +109,37 @@ def rules_without_sizes(
 def first_number(flag: LaunchFlag | None) -> int:
     """Return the whole number that ``flag`` sets; 1 if the flag is absent or sets none."""
     return (whole_number(flag.values[0].text) or 1) if flag is not None and flag.values else 1
+
+
+def check_hosts(sizes: Sequence[str], sure: Mapping[str, LaunchFlag], sink: ScriptSink) -> None:
+    """Report a number of hosts that does not divide the ranks (V05), or an invalid host (F03).
+
+    Only flags that the script contains are checked.
+
+    Args:
+        sizes: flags whose product is the number of ranks; a missing flag counts as 1.
+        sure: flags that have the same value in every run of the script.
+        sink: receives the findings.
+    """
+    if (nodes := sure.get("--nnodes")) is None:
+        return
+    hosts = first_number(nodes)
+    given = [name for name in sizes if name in sure]
+    ranks = prod(first_number(sure[name]) for name in given)
+    if given and hosts > 0 and ranks > 0 and ranks % hosts:
+        valid = [str(count) for count in range(1, min(ranks, 4096) + 1) if ranks % count == 0]
+        finding = Finding(
+            f"{ranks} ranks are not divisible by --nnodes {hosts}",
+            label=f"{' x '.join(given)} = {ranks}, and {ranks} % {hosts} = {ranks % hosts}, "
+            "must be 0",
+            help=f"valid numbers of hosts: {', '.join(valid)}",
+        )
+        sink.report("V05", finding, span=nodes.word.span)
+    rank = sure.get("--node-rank")
+    index = whole_number(rank.values[0].text) if rank is not None and rank.values else None
+    if rank is not None and index is not None and index >= hosts > 0:
+        finding = Finding(
+            f"--node-rank {index} does not exist among {hosts} hosts",
+            label=f"--nnodes {hosts} allows the ranks 0 to {hosts - 1}",
+        )
+        sink.report("F03", finding, span=rank.word.span)

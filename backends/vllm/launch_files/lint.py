@@ -11,6 +11,7 @@ from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.lint_server import (
     FlagFault,
     certain_flags,
+    check_hosts,
     check_values,
     field_spans,
     report_flag_faults,
@@ -19,6 +20,7 @@ from parc.backends.shared.serving.lint_server import (
 )
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
+from parc.backends.vllm.coupled_flags import COUPLINGS
 from parc.backends.vllm.environment import ALLOW_LONG
 from parc.backends.vllm.extra_arguments import (
     UNCHUNKED,
@@ -26,7 +28,6 @@ from parc.backends.vllm.extra_arguments import (
     long_flag_name,
     normalize_flag,
 )
-from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
 from parc.backends.vllm.launch_files.facts import TRANSFER, VllmFacts, flag_number, vllm_facts
 from parc.backends.vllm.launch_files.import_command import (
     DEGREES,
@@ -45,6 +46,12 @@ from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
+
+RANKS = (
+    *("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
+    "--prefill-context-parallel-size",
+)
+"""Flags whose product is the number of ranks of all hosts (engine/arg_utils.py)."""
 
 
 @frozen
@@ -81,6 +88,9 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     written = {flag.name: flag for flag in command.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
+    if not command.is_open:
+        check_hosts(RANKS, command.sure, sink)
+        _check_replicas(command, sink)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)
     spans = field_spans(TABLE.fields, command.sure)
@@ -160,6 +170,27 @@ def _check_flag(version: str, flag: LaunchFlag) -> FlagFault | None:
         return "F01", explain_unknown_flag(flag.name, version)
     # A name such as --speculative-config.method sets one key of a JSON value.
     return None if "." in flag.name else check_values(flag, row)
+
+
+def _check_replicas(command: _Command, sink: Sink) -> None:
+    """Report a replica, or a number of replicas of a host, beyond --data-parallel-size (F03)."""
+    size = command.sure.get("--data-parallel-size")
+    dp = flag_number(size)
+    if dp is None:
+        return
+    for name, largest in (
+        ("--data-parallel-size-local", dp),
+        ("--data-parallel-rank", dp - 1),
+        ("--data-parallel-start-rank", dp - 1),
+    ):
+        number = flag_number(command.sure.get(name))
+        if number is None or number <= largest:
+            continue
+        finding = Finding(
+            f"{name} {number} exceeds what --data-parallel-size {dp} allows",
+            label=f"the value must be from 0 to {largest}",
+        )
+        sink.report("F03", finding, span=command.sure[name].word.span)
 
 
 def _check_long_prompts(command: _Command, sink: Sink) -> None:

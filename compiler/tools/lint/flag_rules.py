@@ -28,6 +28,8 @@ class FlagCoupling:
     why: str = ""
     value: str = ""
     """Value of the flag for which the row applies; empty if the row applies to all values."""
+    limits: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(other flag, its valid values), for flags that may be given only with these values."""
 
 
 def broken_couplings(
@@ -51,24 +53,50 @@ def broken_couplings(
         flag = sure.get(row.flag)
         if flag is None or (row.value and row.value not in {one.text for one in flag.values}):
             continue
-        if row.needs and not is_open and not any(name in written for name in row.needs):
-            needed = " or ".join(row.needs)
-            yield (
-                flag,
-                row.code,
-                Finding(f"{row.flag} needs {needed}", label=row.why, fix=f"add {row.needs[0]}"),
+        name = f"{row.flag} {row.value}".rstrip()
+        if row.needs and not is_open and not any(needed in written for needed in row.needs):
+            finding = Finding(
+                f"{name} needs {' or '.join(row.needs)}",
+                label=row.why,
+                fix=f"add {_with_valid_value(row.needs[0], row)}",
             )
+            yield flag, row.code, finding
+        yield from _broken_limits(row, flag, sure)
         for other in (sure[name] for name in row.excludes if name in sure):
             yield (
                 flag,
                 row.code,
                 Finding(
-                    f"{row.flag} and {other.name} exclude each other",
+                    f"{name} and {other.name} exclude each other",
                     label=row.why,
                     fix=f"remove {other.name}",
                     causes=(Cause("", "conflicting flag", other.word.span),),
                 ),
             )
+
+
+def _with_valid_value(name: str, row: FlagCoupling) -> str:
+    """Return the flag ``name`` with its first valid value, if ``row`` limits its values."""
+    return " ".join((name, *(values[0] for other, values in row.limits if other == name)))
+
+
+def _broken_limits(
+    row: FlagCoupling, flag: LaunchFlag, sure: Mapping[str, LaunchFlag]
+) -> Iterator[tuple[LaunchFlag, str, Finding]]:
+    """Yield (flag, code, finding) for each other flag whose value ``row`` does not allow."""
+    for name, values in row.limits:
+        other = sure.get(name)
+        given = [word.text for word in other.values[:1]] if other is not None else []
+        if other is None or not given or given[0] in values:
+            continue
+        finding = Finding(
+            f"{row.flag} {row.value}".rstrip()
+            + f" needs {name} {' or '.join(values)}, not {given[0]}",
+            label=row.why,
+            fix=f"{name} {values[0]}",
+            causes=(Cause("", "conflicting value", other.word.span),),
+        )
+        yield flag, row.code, finding
 
 
 FIELDS = (

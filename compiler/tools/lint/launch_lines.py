@@ -17,6 +17,7 @@ from parc.compiler.tools.importers.shell_words import (
     statements,
     unexpanded_ranges,
 )
+from parc.compiler.tools.lint.launch_hosts import lint_hosts
 from parc.compiler.tools.lint.script import LintedScript
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
@@ -171,15 +172,19 @@ def starts_job_launcher(script: LintedScript) -> bool:
 def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
-    These are contradictory options of Slurm (L04, L05), a wrong number of processes per host (L01,
-    L02), Slurm variables that are expanded too early (L08), and addresses and interfaces that other
-    hosts cannot reach (L09, N01, N02).
+    These are contradictory options of Slurm (L04, L05), an impossible segment size (L28), a wrong
+    number of processes per host (L01, L02), Slurm variables that are expanded too early (L08),
+    launches that cannot work on several hosts (``lint_hosts``), and addresses and interfaces that
+    other hosts cannot reach (L09, N01, N02).
     """
     options = {option.name: option for option in directive_options(script)}
     _check_gpu_options(options, sink)
     if options:
         _check_tasks_per_host(script, options, sink)
         _check_task_variables(script, sink)
+    _check_segment(options.get("--segment"), read_job_size(script).nodes, sink)
+    per_task = {one.value: one.span for one in options.values() if one.name == "--gpus-per-task"}
+    lint_hosts(script, per_task, read_job_size(script).nodes, sink)
     # On one host, and possibly if their number is unknown, addresses of the host itself are right.
     if (read_job_size(script).nodes or 1) > 1:
         _check_network(script, sink)
@@ -206,6 +211,20 @@ def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
                 causes=(Cause("", "conflicting option", other.span),),
             )
             sink.report("L05", finding, span=per_gpu.span)
+
+
+def _check_segment(segment: DirectiveOption | None, nodes: int | None, sink: Sink) -> None:
+    """Report a segment size that does not divide the number of hosts, which Slurm rejects (L28)."""
+    size = _parse_count(segment.value) if segment is not None else None
+    if segment is None or size is None or nodes is None or nodes % size == 0:
+        return
+    valid = [str(one) for one in range(1, min(nodes, 1024) + 1) if nodes % one == 0]
+    finding = Finding(
+        f"{nodes} hosts are not divisible into segments of {size}",
+        label=f"{nodes} % {size} = {nodes % size}, must be 0",
+        help=f"valid segment sizes: {', '.join(valid)}",
+    )
+    sink.report("L28", finding, span=segment.span)
 
 
 def _check_tasks_per_host(

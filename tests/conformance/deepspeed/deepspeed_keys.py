@@ -2,10 +2,11 @@
 
     DS_ACCELERATOR=cpu python deepspeed_keys.py > keys.jsonl
 
-A line: {"key": "zero_optimization.stage"}; "closed" if a section rejects unknown keys, "rejected"
-for a key that stops the parser because it was removed. DeepSpeedConfig runs on configs that record
-which keys are looked up. For a section that pydantic reads, the keys are the fields of the model
-that rejects an unknown key.
+A line: {"key": "zero_optimization.sub_group_size", "minimum": 0}, with the bounds of the value if
+the key has any; "closed" if a section rejects unknown keys, "rejected" for a key that stops
+the parser because it was removed. DeepSpeedConfig runs on configs that record which keys are looked
+up. For a section that pydantic reads, the keys are the fields of the model that rejects an unknown
+key.
 
 Runs under the Python that has DeepSpeed; imports neither PARC nor pytest.
 """
@@ -116,7 +117,25 @@ def _fields(key: str, model: Any) -> Iterator[Row]:
         inner = _model_of(field)
         for spelling in {name, field.alias or name}:
             below = f"{key}.{spelling}"
-            yield from _fields(below, inner) if inner else ({"key": below},)
+            yield from _fields(below, inner) if inner else ({"key": below} | _bounds(field),)
+
+
+def _bounds(field: Any) -> Row:
+    """Return the bounds of a pydantic field, as columns of known_keys.json."""
+    columns = {
+        "ge": "minimum",
+        "gt": "exclusive_minimum",
+        "le": "maximum",
+        "lt": "exclusive_maximum",
+    }
+    found = {
+        column: getattr(limit, name)
+        for limit in field.metadata
+        for name, column in columns.items()
+        if getattr(limit, name, None) is not None
+    }
+    # 0.0 and 0 are the same bound.
+    return {key: int(value) if value == int(value) else value for key, value in found.items()}
 
 
 def removed_of_zero(key: str) -> Row:

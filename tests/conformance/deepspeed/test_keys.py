@@ -11,6 +11,7 @@ import pytest
 from parc.backends.deepspeed.capabilities import DEFAULT
 from parc.backends.deepspeed.known_keys import known_keys
 from parc.backends.shared.versions import is_in_range
+from parc.backends.value_range import BOUNDS
 from tests.conformance.tool_checkers import tool_python
 
 pytestmark = pytest.mark.conformance
@@ -25,7 +26,7 @@ def test_the_known_keys_equal_the_keys_that_deepspeed_reads_or_rejects() -> None
     for key, row in known_keys().items():
         there = is_in_range(DEFAULT, row.get("since"), row.get("until"))
         if there or "refused_since" in row:
-            own[key] = {"key": key}
+            own[key] = {name: row[name] for name in ("key", *BOUNDS) if name in row}
             own[key] |= {"closed": True} if there and "closed_since" in row else {}
             own[key] |= {} if there else {"rejected": True}
     assert own == real

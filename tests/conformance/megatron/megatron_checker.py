@@ -5,7 +5,8 @@
 The case {"name", "flags": true} is answered with the rows of the parser's flags.
 
 Another case: {"name", "argv", "world_size", "env": {}, "arch": 9, "ranks": [0],
-"build": false, "built_rank": 0, "digests": false}. A
+"build": false, "built_rank": 0, "digests": false, "any_exception": false}. If "any_exception" is
+true, every exception rejects the case, instead of only REJECTIONS. A
 verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "digests",
 "parameters"}. Stages:
 
@@ -300,13 +301,14 @@ def check(case: dict[str, Any]) -> Verdict:
     """Run the stages in order, up to the first that rejects the case."""
     verdict: Verdict = {"name": case["name"], "accepted": False, "stage": "parse"}
     world = {"WORLD_SIZE": str(case["world_size"]), "RANK": "0", "LOCAL_RANK": "0"}
+    rejections = (Exception,) if case.get("any_exception") else (Rejected, *REJECTIONS)
     before = dict(os.environ)
     os.environ.update({**case.get("env", {}), **world})
     try:
         with hardware(case.get("arch", 9)), contextlib.redirect_stdout(sys.stderr):
             _stages(case, verdict)
         verdict.update(accepted=True, stage="")
-    except (Rejected, *REJECTIONS) as rejection:
+    except rejections as rejection:
         verdict["error"] = f"{type(rejection).__name__}: {rejection}"[:500]
     finally:
         leave()

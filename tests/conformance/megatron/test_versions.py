@@ -9,13 +9,16 @@ import pytest
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
 from parc.backends.megatron.capabilities import DEFAULT_VERSION, VERSIONS
-from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.extra_arguments import rows_of_known_flags, rows_of_parser
+from parc.backends.shared.versions import is_in_range
+from parc.backends.value_range import BOUNDS
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
 from tests.conformance.megatron.cases import case_of, megatron_verdicts, parsed_flags
 from tests.conformance.megatron.hybrid_specs import hybrid_spec
 from tests.conformance.megatron.specs import valid_spec
 from tests.conformance.megatron.test_accepts import plan_differences
+from tests.conformance.shared.flag_bounds import measure_bounds
 
 pytestmark = pytest.mark.conformance
 OTHERS = [version for version in VERSIONS if version != DEFAULT_VERSION]
@@ -34,6 +37,25 @@ def test_the_known_flags_equal_those_of_the_parser(version: str) -> None:
     own = {flag: known[flag].get("takes", 1) for flag in flags_of(version)}
     rows = parsed_flags(version)
     assert own == {flag: row["takes"] for flag, row in rows.items() if flag.startswith("--")}
+
+
+def test_every_bound_of_a_flag_is_enforced_by_megatron() -> None:
+    plan = examples("megatron")["gpt2-small"]
+    rows = [row for row in rows_of_parser(PACKAGE).values() if row.keys() & {*BOUNDS}]
+    rows = [row for row in rows if is_in_range(DEFAULT_VERSION, row.get("since"), None)]
+    base = case_of("base", plan.problem, plan.layout, plan.layout.world)
+
+    def accepts(changes: list[list[str]]) -> list[bool]:
+        cases = [
+            {**base, "name": words[0], "argv": [*base["argv"], *words], "any_exception": True}
+            for words in changes
+        ]
+        verdicts = megatron_verdicts(cases)
+        return [verdicts[words[0]]["accepted"] for words in changes]
+
+    own = {row["flag"]: {key: row[key] for key in BOUNDS if key in row} for row in rows}
+    assert own
+    assert measure_bounds(rows, accepts) == own
 
 
 @pytest.mark.parametrize("version", OTHERS, indirect=True, scope="module")

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from parc.backends.sglang.arguments import PACKAGE
-from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.extra_arguments import rows_of_parser
 from tests.conformance.sglang.cases import cases_of, differences
+from tests.conformance.sglang.flag_rows import rows_with_bounds
 from tests.conformance.sglang.specs import valid_sglang_service
 from tests.conformance.shared.feature_specs import feature_plans, pool_plans
 from tests.conformance.tool_checkers import sglang_verdicts
@@ -18,11 +19,9 @@ pytestmark = pytest.mark.conformance
 SPECS = 210
 
 
-def test_the_known_flags_are_those_of_the_parser() -> None:
-    (verdict,) = sglang_verdicts([{"name": "flags", "flags": True}])
-    theirs = {row["flag"]: row for row in verdict["flags"]}
-    own = rows_of_known_flags(PACKAGE)
-    assert own == theirs
+def test_the_known_flags_and_their_bounds_are_those_of_the_server() -> None:
+    theirs = {row["flag"]: row for row in rows_with_bounds()}
+    assert rows_of_parser(PACKAGE) == theirs
 
 
 def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.extra_arguments import rows_of_parser
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, VERSIONS
 from tests.conformance.tool_checkers import vllm_verdicts
@@ -32,7 +32,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 def test_the_known_flags_equal_those_of_the_parser(version: str) -> None:
     (verdict,) = vllm_verdicts([{"flags": True}], sources_of(version))
-    assert rows(rows_of_known_flags(PACKAGE, version).values()) == rows(verdict["flags"])
+    assert rows(rows_of_parser(PACKAGE, version).values()) == rows(verdict["flags"])
 
 
 def rows(found: Any) -> dict[str, dict[str, Any]]:

@@ -33,6 +33,7 @@ import sys
 import tempfile
 import types
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,13 @@ QUIET = {
     "VLLM_PLUGINS": "",
 }
 MACHINE = Machine(**vars(MACHINES["h100"]))
+BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusive_minimum",
+    "le": "maximum",
+    "lt": "exclusive_maximum",
+}
+"""Bound of a pydantic field -> column of known_flags.json."""
 
 
 def check(case: Case, verdict: Verdict) -> None:
@@ -112,9 +120,54 @@ def flag_rows() -> list[dict[str, Any]]:
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     commands = FlexibleArgumentParser().add_subparsers(dest="subparser")
-    parser = ServeSubcommand().subparser_init(commands)
+    with recorded_config_classes() as classes:
+        parser = ServeSubcommand().subparser_init(commands)
+    bounds: dict[str, dict[str, Any]] = {}
+    for one in classes:
+        for name, found in bounds_of_fields(one):
+            bounds.setdefault(name, found)
     spellings = sorted(parser._option_string_actions.items())
-    return [flag_row(flag, action) for flag, action in spellings if action.dest != "help"]
+    return [
+        flag_row(flag, action) | bounds.get(action.dest, {})
+        for flag, action in spellings
+        if action.dest != "help"
+    ]
+
+
+@contextlib.contextmanager
+def recorded_config_classes() -> Iterator[list[Any]]:
+    """Yield a list that gets the config classes whose fields the parser offers as flags."""
+    from vllm.engine import arg_utils
+
+    classes, real = [], arg_utils.get_kwargs
+
+    def get_kwargs(cls: Any) -> Any:
+        classes.append(cls)
+        return real(cls)
+
+    arg_utils.get_kwargs = get_kwargs
+    try:
+        yield classes
+    finally:
+        arg_utils.get_kwargs = real
+
+
+def bounds_of_fields(cls: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (field, bounds of known_flags.json) of a pydantic dataclass, from gt, ge, lt and le."""
+    # Without bounds too: the first class with a field of this name has the flag.
+    for name, field in getattr(cls, "__pydantic_fields__", {}).items():
+        found = {
+            column: plain_number(getattr(limit, key))
+            for limit in field.metadata
+            for key, column in BOUNDS.items()
+            if getattr(limit, key, None) is not None
+        }
+        yield name, found
+
+
+def plain_number(number: float) -> float:
+    """Return a whole number as int, so that 0.0 and 0 give the same row."""
+    return int(number) if number == int(number) else number
 
 
 def flag_row(flag: str, action: Any) -> dict[str, Any]:

@@ -26,4 +26,29 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
         excludes=("--data-parallel-external-lb",),
         why="requests are distributed either by the hosts (hybrid) or by an external balancer",
     ),
+    FlagCoupling(
+        "M10",
+        "--eplb-config.num-redundant-experts",
+        ("--enable-eplb",),
+        why="only EPLB places copies of experts",
+    ),
+    FlagCoupling(
+        "F08",
+        "--enable-elastic-ep",
+        ("--enable-eplb",),
+        excludes=("--data-parallel-hybrid-lb",),
+        why="elastic expert parallelism moves experts with EPLB",
+        limits=(("--pipeline-parallel-size", ("1",)),),
+    ),
+    *(
+        FlagCoupling("F08", flag, ("--numa-bind",), why="without it, processes are not bound")
+        for flag in ("--numa-bind-nodes", "--numa-bind-cpus")
+    ),
+    FlagCoupling(
+        "F08",
+        "--distributed-executor-backend",
+        why="Ray finds the hosts of its cluster itself",
+        value="ray",
+        limits=(("--nnodes", ("1",)),),
+    ),
 )

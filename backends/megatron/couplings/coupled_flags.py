@@ -9,7 +9,7 @@ from parc.compiler.tools.lint.flag_rules import FlagCoupling
 
 # Each of these flags shards the optimizer state, which several overlaps need.
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
-EXPERTS, FSDP = ("--num-experts",), "--use-megatron-fsdp"
+EXPERTS, FSDP, TORCH_FSDP = ("--num-experts",), "--use-megatron-fsdp", "--use-torch-fsdp2"
 COUPLINGS: tuple[FlagCoupling, ...] = (
     FlagCoupling(
         "R04", "--bf16", excludes=("--fp16",), why="only one of --bf16 and --fp16 can be set"
@@ -57,8 +57,58 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
     FlagCoupling(
         "R22", FSDP, ("--ckpt-format",), why="Megatron-FSDP only writes the format fsdp_dtensor"
     ),
+    FlagCoupling("R22", FSDP, excludes=(TORCH_FSDP,), why="only one of both can shard the weights"),
+    *(
+        FlagCoupling("R22", TORCH_FSDP, excludes=(flag,), why=why)
+        for flag, why in (
+            ("--use-distributed-optimizer", "torch FSDP2 shards the optimizer state itself"),
+            ("--fp16", "torch FSDP2 is not supported with fp16: use --bf16"),
+        )
+    ),
+    *(
+        FlagCoupling("R22", TORCH_FSDP, (flag,), why=why)
+        for flag, why in (
+            (
+                "--untie-embeddings-and-output-weights",
+                "torch FSDP2 cannot shard a weight that two layers share",
+            ),
+            (
+                "--no-gradient-accumulation-fusion",
+                "torch FSDP2 reduces gradients itself, which this fusion prevents",
+            ),
+        )
+    ),
     FlagCoupling(
-        "R22", FSDP, excludes=("--use-torch-fsdp2",), why="only one of both can shard the weights"
+        "R22",
+        TORCH_FSDP,
+        why="torch FSDP2 is not supported with pipeline or expert parallelism",
+        limits=(
+            ("--pipeline-model-parallel-size", ("1",)),
+            ("--expert-model-parallel-size", ("1",)),
+        ),
+    ),
+    FlagCoupling(
+        "R22",
+        TORCH_FSDP,
+        why="torch FSDP2 writes only distributed checkpoints",
+        limits=(("--ckpt-format", ("torch_dist", "torch_dcp")),),
+    ),
+    FlagCoupling(
+        "R22",
+        TORCH_FSDP,
+        why="torch FSDP2 is supported only with these optimizers",
+        limits=(("--optimizer", ("adam", "sgd")),),
+    ),
+    FlagCoupling(
+        "R22",
+        "--ckpt-format",
+        (TORCH_FSDP,),
+        why="only torch FSDP2 writes this format, without other parallelism",
+        value="torch_dcp",
+        limits=(
+            ("--tensor-model-parallel-size", ("1",)),
+            ("--pipeline-model-parallel-size", ("1",)),
+        ),
     ),
     *(
         FlagCoupling(

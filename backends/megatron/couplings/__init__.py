@@ -1,0 +1,1 @@
+"""Tables of Megatron's flags that need or exclude another flag."""

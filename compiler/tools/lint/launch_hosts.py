@@ -1,0 +1,99 @@
+"""Check launches on several hosts: node ranks, rendezvous, and the GPUs that a task can see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.tools.importers.flags import whole_number
+from parc.compiler.tools.importers.shell_words import Word, statements
+from parc.compiler.tools.lint.script import LintedScript
+
+_NODE_RANK = re.compile(r"--node[-_]rank[= ]+[\"']?(\d+)\b")
+_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ]+[\"']?(\d+)\b")
+_HOSTS = re.compile(r"--nnodes[= ]+[\"']?(\d+)\b")
+_STANDALONE = re.compile(r"--standalone\b")
+_ONE_HOST = re.compile(r"(^| )(-w|--nodelist|-N ?1|--nodes[= ]1)\b")
+"""Matches options with which srun starts tasks on chosen hosts only."""
+
+
+def lint_hosts(
+    script: LintedScript, gpus_per_task: Mapping[str, Span], nodes: int | None, sink: Sink
+) -> None:
+    """Report launches that cannot work on several hosts or with the GPUs of a task.
+
+    Findings: the same node rank on all hosts (L08), a rendezvous that other hosts cannot join
+    (L09), and more processes than visible GPUs (L34).
+
+    Args:
+        script: the script.
+        gpus_per_task: value of the directive ``--gpus-per-task`` -> its position; empty if the
+            script does not have the directive.
+        nodes: number of hosts of the job; None if unknown.
+        sink: receives the findings.
+    """
+    launches = [
+        (words, " ".join(word.text for word in words)) for words in statements(script.words)
+    ]
+    if nodes is not None and nodes > 1:
+        _check_node_rank(launches, nodes, script.branches, sink)
+    for words, text in launches:
+        _check_standalone(words, text, sink)
+        for value, span in gpus_per_task.items():
+            _check_visible_gpus(text, words, value, span, sink)
+
+
+def _check_node_rank(
+    launches: list[tuple[list[Word], str]], nodes: int, branches: Collection[int], sink: Sink
+) -> None:
+    """Report a node rank that is a number, although srun starts the line on all hosts (L08)."""
+    ranks = [match[1] for _, text in launches for match in _NODE_RANK.finditer(text)]
+    if len(ranks) != 1:
+        return
+    for words, text in launches:
+        match = _NODE_RANK.search(text)
+        starts = any(word.text == "srun" for word in words)
+        if match is None or not starts or _ONE_HOST.search(text):
+            continue
+        word = next(one for one in words if "node" in one.text and "rank" in one.text)
+        if word.span.line in branches:
+            continue
+        finding = Finding(
+            f"node rank {match[1]} is the same on all {nodes} hosts that srun starts",
+            label="every host must have its own node rank",
+            fix="--node-rank \"$SLURM_NODEID\" inside srun bash -c '...'",
+        )
+        sink.report("L08", finding, span=word.span)
+
+
+def _check_standalone(words: list[Word], text: str, sink: Sink) -> None:
+    """Report ``torchrun --standalone`` on several hosts (L09)."""
+    hosts = _HOSTS.search(text)
+    if hosts is None or not _STANDALONE.search(text) or int(hosts[1]) < 2:
+        return
+    word = next(one for one in words if "--standalone" in one.text)
+    finding = Finding(
+        f"--standalone waits for {hosts[1]} hosts at a rendezvous on localhost",
+        label="with this flag, torchrun replaces the rendezvous by one that only its host reaches",
+        fix="remove --standalone",
+    )
+    sink.report("L09", finding, span=word.span)
+
+
+def _check_visible_gpus(text: str, words: list[Word], value: str, span: Span, sink: Sink) -> None:
+    """Report a launcher that starts more processes than its task can see GPUs (L34)."""
+    processes = _PROCESSES.search(text)
+    visible = whole_number(value.rpartition(":")[2])
+    if processes is None or not visible or int(processes[1]) <= visible:
+        return
+    if not any(word.text == "srun" for word in words):
+        return
+    finding = Finding(
+        f"a task sees {visible} GPU{'s' * (visible > 1)}, but its launcher starts {processes[1]} "
+        "processes",
+        label="Slurm hides all other GPUs of the host from the task",
+        fix=f"--gpus-per-node={processes[1]}",
+        causes=(Cause("", "started here", words[0].span),),
+    )
+    sink.report("L34", finding, span=span)
