@@ -25,7 +25,7 @@ OTHER_MODELS = {
     "pretrain_vision_dino.py": "a vision transformer",
     "pretrain_vision_inpaint.py": "a vision transformer",
 }
-"""Programs of Megatron-LM -> the model that each trains, which is no decoder-only language model."""
+"""Programs of Megatron-LM -> the model that each trains, which is no decoder-only model."""
 WITH_ENCODERS = ("/pretrain_vlm.py", "/pretrain_mimo.py", "/multimodal/train.py", "/mimo/train.py")
 """Endings of paths of Megatron-LM's programs for models with encoders of images or sounds."""
 GROUPED_GEMM = (8, 0)
@@ -63,7 +63,7 @@ def other_model_of(program: str) -> str:
 
 
 def has_encoders(program: str) -> bool:
-    """Return True if a program of Megatron trains encoders of images or sounds next to a decoder."""
+    """Return True if a program of Megatron trains encoders of images or sounds and a decoder."""
     return f"/{program}".endswith(WITH_ENCODERS)
 
 

@@ -7,6 +7,7 @@ from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     explain_unestimated_flag,
     find_value_fault,
+    fix_unknown_flag,
     parse_extra_arguments,
     report_extra_arguments,
     rows_of_known_flags,
@@ -76,7 +77,7 @@ def explain_unknown_flag(flag: str) -> Finding:
         help=f"did you mean: {', '.join(near)}"
         if near
         else "see python3 -m sglang.launch_server --help",
-        fix=near[0] if near else "",
+        fix=fix_unknown_flag(flag, near),
     )
 
 

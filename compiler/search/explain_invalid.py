@@ -13,13 +13,14 @@ from itertools import chain, islice
 from typing import Any
 
 from parc.backends.base import Framework
-from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Pins, Problem
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.rule import Rule
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import ChooseExchange, fastest_exchange
+from parc.compiler.search.explain_no_layout import explain_no_layout
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.other_frameworks import name_other_frameworks
 
@@ -245,7 +246,9 @@ def explain_invalid(
         layout: [rule for rule in rules if rule.broken(problem, layout)] for layout in layouts
     }
     if not broken:
-        sink.report("G01", _no_layout_finding(problem), at="layout")
+        limit = _find_excluding_limit(problem, framework, rules)
+        where = f"goals.limits.{limit}" if limit else "layout"
+        sink.report("G01", explain_no_layout(problem, limit), at=where)
         return
     # A finding explains one layout, so the one with the fewest violations needs the fewest edits.
     closest = min(broken, key=lambda layout: len(broken[layout]))
@@ -382,16 +385,11 @@ def _rules_violated_by_all(
     return found
 
 
-def _no_layout_finding(problem: Problem) -> Finding:
-    return Finding(
-        message=f"no layout of {problem.cluster.gpus} GPUs satisfies the settings of layout"
-        + (" and the limits" if problem.goals.limits else ""),
-        help="remove a fixed size from layout, or change the number of GPUs",
-        causes=(
-            Cause("cluster", f"{problem.cluster.nodes} hosts x {problem.cluster.node.gpus} GPUs"),
-            *(
-                Cause(f"goals.limits.{limit.axis}", f"limits {limit.axis}")
-                for limit in problem.goals.limits
-            ),
-        ),
-    )
+def _find_excluding_limit(problem: Problem, framework: Framework, rules: tuple[Rule, ...]) -> str:
+    """Return the axis of the first limit without which a layout exists; "" if there is none."""
+    for limit in problem.goals.limits:
+        others = tuple(one for one in problem.goals.limits if one != limit)
+        changed = replace(problem, goals=replace(problem.goals, limits=others))
+        if any(True for _ in _enumerate_layouts(changed, framework, rules)):
+            return limit.axis
+    return ""

@@ -86,7 +86,7 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
         finding = Finding(
             f"{program.text.rpartition('/')[2]} trains {other_model_of(program.text)}",
             label="PARC cannot describe the model of this program",
-            help="PARC plans decoder-only models, which pretrain_gpt.py and pretrain_hybrid.py train",
+            help="PARC plans decoder-only models: pretrain_gpt.py or pretrain_hybrid.py",
         )
         reading.report_error("I05", finding, program.span)
         return None

@@ -1,4 +1,4 @@
-"""PARC counts the parameters of transformers, or reports a key, whichever number of a config changes.
+"""PARC counts the parameters of transformers, or reports a key, if a number of a config changes.
 
 The keys and their defaults come from the class in transformers, so that a key that PARC ignores or
 whose default PARC takes for fixed, although the class derives it from other keys, is found.
