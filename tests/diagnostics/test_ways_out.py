@@ -35,6 +35,16 @@ ALL_DOWN = {
         (TRAIN, ALL_SPARE, "H06", "remove cluster.spare"),
         (TRAIN, {"goals.limits": {"dp": {"only": [5]}}}, "G01", "remove goals.limits.dp"),
         (SERVE, {"goals.limits": {"tp": {"min": 64}}}, "G01", "remove goals.limits.tp"),
+        (
+            {**TRAIN, "emit": ["deepspeed"]},
+            {
+                "model": "qwen3-8b",
+                "job.sequence_length": 32768,
+                "goals.limits": {"cp": {"only": [2]}},
+            },
+            "E10",
+            "remove goals.limits.cp",
+        ),
         (TRAIN, {"cluster.gpu": "mi250x-64gb"}, "H07", "cluster.node: frontier"),
     ],
 )
