@@ -137,7 +137,7 @@ def _check_numbers(
             f"layer{'' if len(absent) == 1 else 's'} {numbers} "
             f"do{'es' if len(absent) == 1 else ''} not exist",
             label=f"the model has {layers} layers",
-            help="if you change layers of another model, also set layer_variants for the new number",
+            help="if you change the layers of another model, set layer_variants too",
         )
         yield path, finding
     for layer in variant.layers:

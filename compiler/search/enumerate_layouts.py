@@ -128,8 +128,8 @@ def _allowed_sizes(
 ) -> tuple[int, ...]:
     """Return the sizes in ``usual`` that ``goals.limits`` allows, or else those in ``valid()``.
 
-    The usual sizes are those that are worth a search; ``valid`` returns all that may run. So a limit
-    can ask for sizes that PARC would not try, as a fixed size can.
+    The usual sizes are those that are worth a search; ``valid`` returns all that may run. So a
+    limit can ask for sizes that PARC would not try, as a fixed size can.
     """
     limits = [one for one in problem.goals.limits if one.axis == axis]
     if not limits:
