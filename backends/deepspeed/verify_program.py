@@ -62,7 +62,6 @@ FIXED = {
     "layout.schedule": "1f1b",
     "layout.sequence_parallel": False,
     "layout.order": "tp-cp-ep-dp-pp",
-    "layout.cp_comm": "a2a",
     "layout.cuda_graphs": False,
     "layout.gtp": 1,
     "layout.egtp": 1,
@@ -100,10 +99,13 @@ NOT_IN_FILES = MappingProxyType(
 )
 
 
-def settings_fixed_by_framework(file: str) -> Iterator[DerivedSetting]:
+def settings_fixed_by_framework(file: str, topology: DeepSpeedTopology) -> Iterator[DerivedSetting]:
     """Yield the plan values that are the same in every DeepSpeed job, whatever its files set."""
     for path, value in FIXED.items():
         yield DerivedSetting(path, value, file)
+    # Without context parallelism nothing is exchanged, in whatever way the spec asks for it.
+    alone = topology.sequence == 1
+    yield DerivedSetting("layout.cp_comm", "a2a", file, accepts=lambda plan: alone or plan == "a2a")
     path = "problem.job.moe_dispatcher"
     yield DerivedSetting(path, "alltoall", file, accepts=lambda plan: plan == "auto")
 
