@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
 from parc.backends.shared.verify_emitted_program import (
@@ -14,6 +14,7 @@ from parc.backends.shared.verify_emitted_program import (
 )
 from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
+from parc.compiler.ir import ContextComm
 from parc.compiler.verify.verify_settings import EmittedSettings
 
 MODEL = {
@@ -104,8 +105,8 @@ def settings_fixed_by_framework(file: str, topology: DeepSpeedTopology) -> Itera
     for path, value in FIXED.items():
         yield DerivedSetting(path, value, file)
     # Without context parallelism nothing is exchanged, in whatever way the spec asks for it.
-    alone = topology.sequence == 1
-    yield DerivedSetting("layout.cp_comm", "a2a", file, accepts=lambda plan: alone or plan == "a2a")
+    valid = get_args(ContextComm) if topology.sequence == 1 else ("a2a",)
+    yield DerivedSetting("layout.cp_comm", "a2a", file, accepts=lambda plan: plan in valid)
     path = "problem.job.moe_dispatcher"
     yield DerivedSetting(path, "alltoall", file, accepts=lambda plan: plan == "auto")
 

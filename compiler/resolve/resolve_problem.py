@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.recompute_fields import (
+    explain_contradictory_fields,
+    has_contradictory_fields,
+)
 from parc.compiler.ir import (
     NO_OFFLOAD,
     NO_RECOMPUTE,
@@ -25,10 +29,6 @@ from parc.compiler.ir import (
     ZeroPlus,
 )
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
-from parc.compiler.resolve.recompute_fields import (
-    explain_contradictory_fields,
-    has_contradictory_fields,
-)
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,

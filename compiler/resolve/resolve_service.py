@@ -87,9 +87,7 @@ def resolve_service(
     )
     setup = with_speculative(setup, speculative, spec.job.max_num_seqs == "auto")
     setup = replace(setup, lora=resolve_lora(spec.job.lora, sink))
-    # A pool cannot have such copies (V45), and its prefix hits are those of the other pool.
-    copies = spec.job.kv_offload if spec.job.pool == "both" else None
-    setup, traffic = with_kv_offload(setup, traffic, copies, sink)
+    setup, traffic = with_kv_offload(setup, traffic, spec.job.kv_offload, sink)
     headroom = _memory_headroom(spec.goals, model, setup, cluster.gpu)
     service = Service(
         checkpoint=checkpoint,

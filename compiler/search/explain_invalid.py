@@ -12,20 +12,20 @@ from itertools import chain, islice
 
 from parc.backends.base import Framework
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Pins, Problem
-from parc.compiler.ir.frozen import frozen
-from parc.compiler.ir.rule import Rule
-from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.search.apply_edit import (
+from parc.compiler.evaluate.apply_edit import (
     apply_edit,
     limit_edits,
     limit_of_edit,
     with_layout_setting,
     without_limit,
 )
+from parc.compiler.evaluate.explain_no_layout import explain_no_layout
+from parc.compiler.evaluate.layout_rules import all_rules
+from parc.compiler.ir import Layout, Pins, Problem
+from parc.compiler.ir.frozen import frozen
+from parc.compiler.ir.rule import Rule
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import ChooseExchange, fastest_exchange
-from parc.compiler.search.explain_no_layout import explain_no_layout
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.other_frameworks import name_other_frameworks
 

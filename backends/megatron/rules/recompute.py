@@ -6,13 +6,13 @@ from parc.backends.megatron.capabilities import core_version, has_separate_norms
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import Rule
-from parc.compiler.resolve.recompute_fields import (
+from parc.compiler.diagnostics.recompute_fields import (
     explain_contradictory_fields,
     format_words,
     has_contradictory_fields,
 )
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import Rule
 
 MODULES = (
     *("core_attn", "gdn_norm_out", "layernorm", "mla_up_proj", "mlp"),
