@@ -94,7 +94,7 @@ class DeepSpeedVerifier(LauncherWrappedVerifier):
         if not {CONFIG, PROGRAM} <= artifacts.keys():
             return
         topology = _read_topology(_read_config(PROGRAM, artifacts))
-        yield from settings_fixed_by_framework(CONFIG)
+        yield from settings_fixed_by_framework(CONFIG, topology)
         yield from read_config_settings(json_settings(CONFIG, artifacts[CONFIG]), topology, False)
         settings = json_settings(PROGRAM, artifacts[PROGRAM])
         yield from program_settings(settings, topology, SOURCE in artifacts)
@@ -176,7 +176,7 @@ class _DataParallelVerifier(FrameworkVerifier):
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
         """Yield the settings in ds_config.json; another verifier reads the other files."""
         topology = self._job_topology(artifacts)
-        yield from settings_fixed_by_framework(CONFIG)
+        yield from settings_fixed_by_framework(CONFIG, topology)
         if CONFIG in artifacts:
             settings = json_settings(CONFIG, artifacts[CONFIG])
             yield from read_parallel_sizes(settings, topology)

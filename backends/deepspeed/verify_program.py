@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from parc.backends.deepspeed.verify_groups import DeepSpeedTopology
 from parc.backends.shared.verify_emitted_program import (
@@ -14,6 +14,7 @@ from parc.backends.shared.verify_emitted_program import (
 )
 from parc.backends.shared.verify_launch_script import ONLY_VALUES
 from parc.backends.verifier import DerivedSetting
+from parc.compiler.ir import ContextComm
 from parc.compiler.verify.verify_settings import EmittedSettings
 
 MODEL = {
@@ -62,7 +63,6 @@ FIXED = {
     "layout.schedule": "1f1b",
     "layout.sequence_parallel": False,
     "layout.order": "tp-cp-ep-dp-pp",
-    "layout.cp_comm": "a2a",
     "layout.cuda_graphs": False,
     "layout.gtp": 1,
     "layout.egtp": 1,
@@ -100,10 +100,13 @@ NOT_IN_FILES = MappingProxyType(
 )
 
 
-def settings_fixed_by_framework(file: str) -> Iterator[DerivedSetting]:
+def settings_fixed_by_framework(file: str, topology: DeepSpeedTopology) -> Iterator[DerivedSetting]:
     """Yield the plan values that are the same in every DeepSpeed job, whatever its files set."""
     for path, value in FIXED.items():
         yield DerivedSetting(path, value, file)
+    # Without context parallelism nothing is exchanged, in whatever way the spec asks for it.
+    valid = get_args(ContextComm) if topology.sequence == 1 else ("a2a",)
+    yield DerivedSetting("layout.cp_comm", "a2a", file, accepts=lambda plan: plan in valid)
     path = "problem.job.moe_dispatcher"
     yield DerivedSetting(path, "alltoall", file, accepts=lambda plan: plan == "auto")
 

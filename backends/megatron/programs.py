@@ -16,6 +16,18 @@ HYBRID_SINCE = (0, 18)
 STACK = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 OLD_STACK = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
 
+OTHER_MODELS = {
+    "pretrain_bert.py": "BERT, an encoder",
+    "pretrain_ict.py": "the encoders of a retriever",
+    "pretrain_retro.py": "RETRO, which attends to retrieved texts",
+    "pretrain_t5.py": "T5, an encoder and a decoder",
+    "pretrain_vision_classify.py": "a vision transformer",
+    "pretrain_vision_dino.py": "a vision transformer",
+    "pretrain_vision_inpaint.py": "a vision transformer",
+}
+"""Programs of Megatron-LM -> the model that each trains, which is no decoder-only model."""
+WITH_ENCODERS = ("/pretrain_vlm.py", "/pretrain_mimo.py", "/multimodal/train.py", "/mimo/train.py")
+"""Endings of paths of Megatron-LM's programs for models with encoders of images or sounds."""
 GROUPED_GEMM = (8, 0)
 """Minimum compute capability of the grouped GEMM kernels (validate_args)."""
 FUSED_ATTENTION = (8, 0)
@@ -42,10 +54,33 @@ def is_own_program(program: str) -> bool:
     return program.rpartition("/")[2] in ("", PLAIN, HYBRID, OLD_HYBRID)
 
 
+def other_model_of(program: str) -> str:
+    """Return the kind of model that a program of Megatron trains if PARC cannot plan it, else "".
+
+    ``program`` is a path, of which only the file name counts.
+    """
+    return OTHER_MODELS.get(program.rpartition("/")[2], "")
+
+
+def has_encoders(program: str) -> bool:
+    """Return True if a program of Megatron trains encoders of images or sounds and a decoder."""
+    return f"/{program}".endswith(WITH_ENCODERS)
+
+
 def check_program(plan: Plan, sink: Sink) -> None:
     """Report a program of Megatron in ``launch.program`` that cannot build the model (E10)."""
     problem = plan.problem
-    finding = explain_wrong_program(problem.launch.program, problem.model, core_version(problem))
+    program, version = problem.launch.program, core_version(problem)
+    finding = explain_wrong_program(program, problem.model, version)
+    if other := other_model_of(program):
+        own = default_program(problem.model, version)
+        finding = Finding(
+            message=f"{program.rpartition('/')[2]} does not build {problem.model.name}",
+            label=f"this program trains {other}",
+            help=f"PARC plans decoder-only models: use {own}, or your own program",
+            fix=f"launch.program: {own}",
+            targets=("megatron",),
+        )
     if finding is not None:
         sink.report("E10", finding, at="launch.program")
 

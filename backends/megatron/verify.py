@@ -90,6 +90,9 @@ class MegatronVerifier(FrameworkVerifier):
         # validate_args requires it for CUDA graphs in expandable segments of memory.
         if layout["cuda_graphs"]:
             environment["NCCL_GRAPH_REGISTER"] = "0"
+            # Blackwell: streams that gather shared weights keep their priority inside graphs.
+            if not old and max(layout["gtp"], layout["egtp"]) > 1:
+                environment["CUDA_GRAPHS_USE_NODE_PRIORITY"] = "1"
         return LaunchedProgram(
             program=shlex.quote(plan["problem"]["launch"]["program"]),
             arguments='"${MEGATRON_ARGS[@]}"',

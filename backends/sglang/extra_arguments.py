@@ -10,6 +10,7 @@ from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     explain_unestimated_flag,
     find_value_fault,
+    fix_unknown_flag,
     parse_extra_arguments,
     report_broken_couplings,
     report_extra_arguments,
@@ -83,7 +84,7 @@ def explain_unknown_flag(flag: str) -> Finding:
         help=f"did you mean: {', '.join(near)}"
         if near
         else "see python3 -m sglang.launch_server --help",
-        fix=near[0] if near else "",
+        fix=fix_unknown_flag(flag, near),
     )
 
 

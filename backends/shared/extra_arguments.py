@@ -11,7 +11,11 @@ does not check.
 from __future__ import annotations
 
 import json
+<<<<<<< HEAD
 from collections.abc import Callable, Collection, Mapping
+=======
+from collections.abc import Callable, Collection, Sequence
+>>>>>>> s31-fuzz
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -213,6 +217,21 @@ def spec_field_of_flag(flag: str, package: str) -> str:
     read = row.get("import", "")
     named = row.get("spec") or (next(iter(read)) if isinstance(read, dict) else read)
     return "" if named == "implied" else str(named)
+
+
+_MISSPELLED = 0.8
+"""Smallest similarity (ratio of difflib) of a misspelled flag and the flag that was meant."""
+
+
+def fix_unknown_flag(flag: str, near: Sequence[str]) -> str:
+    """Return the flag that ``flag`` misspells, for the fix of a finding; "" if it is not certain.
+
+    ``near`` lists the most similar flags. A flag that only resembles ``flag`` may do anything else.
+    """
+    from difflib import SequenceMatcher
+
+    sure = near and SequenceMatcher(None, flag, near[0]).ratio() >= _MISSPELLED
+    return near[0] if sure else ""
 
 
 def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | None:

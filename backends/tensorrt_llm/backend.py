@@ -48,6 +48,7 @@ FORMATS = FormatSupport(
     },
     quantizes=False,
     vendor="nvidia",
+    for_other_vendors=("vllm", "sglang"),
 )
 """Sources: docs/source/features/quantization.md, table of hardware support."""
 STRATEGIES: dict[str, str] = {

@@ -6,6 +6,7 @@ from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     explain_unestimated_flag,
     find_value_fault,
+    fix_unknown_flag,
     parse_extra_arguments,
     report_extra_arguments,
     rows_of_known_flags,
@@ -73,7 +74,7 @@ def explain_unknown_flag(flag: str, version: str) -> Finding:
         f"trtllm-serve {version} has no flag {flag[:60]}",
         label=label,
         help=f"did you mean: {', '.join(near)}" if near else "see trtllm-serve serve --help",
-        fix=near[0] if near else "",
+        fix=fix_unknown_flag(flag, near),
         causes=(Cause(f"versions.{NAME}", f"version {version}"),),
     )
 

@@ -8,6 +8,7 @@ from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     explain_unestimated_flag,
     find_value_fault,
+    fix_unknown_flag,
     parse_extra_arguments,
     report_broken_couplings,
     report_extra_arguments,
@@ -136,7 +137,7 @@ def explain_unknown_flag(flag: str, version: str) -> Finding:
         f"vllm serve {version} has no flag {flag[:60]}",
         label=label,
         help=f"did you mean: {', '.join(near)}" if near else "see vllm serve --help=all",
-        fix=near[0] if near else "",
+        fix=fix_unknown_flag(flag, near),
         causes=(Cause("versions.vllm", f"version {version}"),),
     )
 

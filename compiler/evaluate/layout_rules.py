@@ -124,6 +124,22 @@ def _explain_chunk_limits(problem: Problem, layout: Layout) -> Finding:
     )
 
 
+def _has_schedule_without_pipeline(problem: Problem, layout: Layout) -> bool:
+    # 1f1b is also the name of the schedule of a single stage. Chunks without a pipeline are another
+    # mistake (P06), which implies the interleaved schedule.
+    return layout.pp == layout.vpp == 1 and layout.schedule != "1f1b"
+
+
+def _explain_schedule_without_pipeline(problem: Problem, layout: Layout) -> Finding:
+    return Finding(
+        message=f"schedule {layout.schedule} has no effect without a pipeline",
+        label=f"pp={layout.pp}: there is a single stage",
+        help="valid schedule with pp 1: auto; or set layout.pp to 2 or more",
+        fix="layout.schedule: auto",
+        causes=(Cause("layout.pp", f"pp is {layout.pp}"),),
+    )
+
+
 MESH_RULES: tuple[Rule, ...] = (
     Rule(
         "D22",
@@ -131,6 +147,13 @@ MESH_RULES: tuple[Rule, ...] = (
         _violates_shard_size,
         _explain_shard_size,
         WORLD_FIELDS,
+    ),
+    Rule(
+        "P21",
+        ("layout.schedule", "layout.pp"),
+        _has_schedule_without_pipeline,
+        _explain_schedule_without_pipeline,
+        ("pp", "vpp", "schedule"),
     ),
     Rule(
         "P20",

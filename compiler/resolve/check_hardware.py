@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -31,12 +31,15 @@ def check_gpu(spec: GpuSpec, generation: Generation, sink: Sink, at: str) -> boo
     return _report_mistakes(found, sink, at)
 
 
-def check_node(gpu: Gpu, node: NodeType, sink: Sink, at: str) -> bool:
+def check_node(
+    gpu: Gpu, node: NodeType, sink: Sink, at: str, other_node: Callable[[], str]
+) -> bool:
     """Return True if the facts of a node type are consistent with each other and with its GPU.
 
-    Otherwise each invalid key is reported (H07).
+    Otherwise each invalid key is reported (H07). ``other_node`` returns the fix that sets a node
+    type for this GPU; its text is empty if the spec describes the node type itself.
     """
-    found = [*_count_mistakes(node), *_link_mistakes(gpu, node, at)]
+    found = [*_count_mistakes(node), *_link_mistakes(gpu, node, at, other_node)]
     return _report_mistakes(found, sink, at)
 
 
@@ -146,7 +149,9 @@ def _above_bound_finding(key: str, value: object, most: float) -> Finding:
     return Finding(f"{key} {value} is more than any machine has", f"must be at most {most:g}")
 
 
-def _link_mistakes(gpu: Gpu, node: NodeType, at: str) -> Iterator[Mistake]:
+def _link_mistakes(
+    gpu: Gpu, node: NodeType, at: str, other_node: Callable[[], str]
+) -> Iterator[Mistake]:
     inside, host = node.nvlink_domain, node.gpus
     # A domain is a part of a host, or it consists of whole hosts (GB200 NVL72: 18 hosts of 4 GPUs).
     if max(inside, host) % min(inside, host):
@@ -163,10 +168,15 @@ def _link_mistakes(gpu: Gpu, node: NodeType, at: str) -> Iterator[Mistake]:
         message = (
             f"{gpu.name} is a GPU of vendor {gpu.vendor}, which does not support {node.link_kind}"
         )
-        yield (
-            "link_kind",
-            Finding(message, causes=(Cause(f"{at.removesuffix('.node')}.gpu", "the GPU"),)),
+        own = "nvlink" if gpu.vendor == "nvidia" else "xgmi"
+        finding = Finding(
+            message,
+            label=f"its node type has the link_kind {node.link_kind}",
+            help=f"valid link_kind with this GPU: {own}, pcie",
+            fix=other_node() or f"{at}.link_kind: {own}",
+            causes=(Cause(f"{at.removesuffix('.node')}.gpu", "the GPU"),),
         )
+        yield "link_kind", finding
 
 
 def _uneven_domain_finding(inside: int, host: int, at: str) -> Finding:

@@ -130,13 +130,20 @@ def _check_numbers(
     ``first_use`` maps layer numbers to the path of the variant that contains them.
     """
     layers = facts.layers or 0
+    absent = [layer for layer in variant.layers if layer > layers]
+    if absent:
+        numbers = ", ".join(map(str, absent[:4])) + (", ..." if len(absent) > 4 else "")
+        finding = Finding(
+            f"layer{'' if len(absent) == 1 else 's'} {numbers} "
+            f"do{'es' if len(absent) == 1 else ''} not exist",
+            label=f"the model has {layers} layers",
+            help="if you change the layers of another model, set layer_variants too",
+        )
+        yield path, finding
     for layer in variant.layers:
         if layer > layers:
-            finding = Finding(
-                f"layer {layer} does not exist", label=f"the model has {layers} layers"
-            )
-            yield path, finding
-        elif layer in first_use:
+            continue
+        if layer in first_use:
             finding = Finding(
                 f"layer {layer} is listed twice",
                 label="each layer can be listed once",

@@ -218,7 +218,14 @@ def _check_remaining_hosts(
     left = sum(len(rack.hosts) for rack in racks)
     if not left and not sink.failed():  # an invalid list would be the cause
         excluded = f"{len(hosts.spare)} spare, {len(hosts.unavailable)} unavailable"
-        finding = Finding("no host is left for the job", f"{len(hosts.paths)} hosts, {excluded}")
+        # Hosts that are down do not come back by an edit of the spec, but spare hosts do.
+        spares = bool(hosts.spare.keys() - hosts.unavailable.keys())
+        finding = Finding(
+            "no host is left for the job",
+            f"{len(hosts.paths)} hosts, {excluded}",
+            help=f"remove hosts from {AT}.spare or {AT}.unavailable, or add hosts to the cluster",
+            fix=f"remove {AT}.spare" if spares else "",
+        )
         sink.report("H06", finding, at=f"{AT}.racks" if hosts.named else f"{AT}.nodes")
     if left > 1 and not node.nics:
         finding = Finding(f"{left} hosts without NICs cannot communicate", fix=f"{AT}.node.nics: 8")

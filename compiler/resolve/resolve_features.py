@@ -119,7 +119,7 @@ def with_kv_offload(
 
     Prefix hits that exceed the prompt together with those in GPU memory are an error (V34).
     """
-    if spec is None:
+    if spec is None or setup.pool != "both":  # a pool cannot have such copies (V45)
         return setup, traffic
     if traffic.prefix_hit + spec.prefix_hit > LARGEST_HIT and traffic.trace is None:
         finding = Finding(

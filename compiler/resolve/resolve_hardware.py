@@ -70,7 +70,7 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     )
     if gpu is None or fabric is None:
         return None
-    consistent = check_node(gpu[0], node, sink, f"{at}.node")
+    consistent = check_node(gpu[0], node, sink, f"{at}.node", partial(_other_node, spec, at))
     consistent &= check_rails(node, fabric, sink, _path_of_hardware_part(at, "fabric", spec.fabric))
     return Hardware(*gpu, node, fabric) if consistent else None
 
@@ -182,6 +182,11 @@ def _changes_of_dependent_facts(base: NodeSpec, update: dict[str, Any]) -> dict[
     if "gpus_per_node" in update and base.nvlink_domain == base.gpus_per_node:
         dependent["nvlink_domain"] = update["gpus_per_node"]  # a domain that ends at the host
     return dependent
+
+
+def _other_node(spec: ClusterSpec, at: str) -> str:
+    """Return the fix that replaces a node type of the catalog, which has another vendor's GPUs."""
+    return _node_fix(f"{at}.node", spec.gpu) if isinstance(spec.node, str) else ""
 
 
 def _node_fix(path: str, gpu: object) -> str:

@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.recompute_fields import (
+    explain_contradictory_fields,
+    has_contradictory_fields,
+)
 from parc.compiler.ir import (
     NO_OFFLOAD,
     NO_RECOMPUTE,
@@ -84,7 +88,7 @@ def resolve_problem(
         cluster=cluster,
         job=job,
         goals=_resolve_goals(spec.goals),
-        pins=_resolve_pins(spec.layout),
+        pins=_resolve_pins(spec.layout, sink),
         launch=resolve_launch(spec.launch, targets, program),
         emit=targets.emit,
         framework=targets.framework,
@@ -290,12 +294,18 @@ def _check_context_length(spec: JobSpec, model: Model, sink: Sink) -> None:
     sink.report("S12" if learned else "S16", finding, at="job.sequence_length")
 
 
-def _resolve_pins(spec: LayoutSpec) -> Pins:
-    """Return the layout values that the spec fixes; ``auto`` becomes None."""
+def _resolve_pins(spec: LayoutSpec, sink: Sink) -> Pins:
+    """Return the layout values that the spec fixes; ``auto`` becomes None.
+
+    Recompute settings that contradict each other are reported (R08).
+    """
     # LayoutSpec and Pins use the same field names.
     written = {field.name: getattr(spec, field.name) for field in fields(Pins)}
     pins = {name: None if value == "auto" else value for name, value in written.items()}
-    pins["recompute"] = _resolve_recompute(spec.recompute)
+    recompute = pins["recompute"] = _resolve_recompute(spec.recompute)
+    if recompute is not None and has_contradictory_fields(recompute):
+        sink.report("R08", explain_contradictory_fields(recompute), at="layout.recompute")
+        pins["recompute"] = None  # no rule of a framework repeats the mistake
     pins["offload"] = _resolve_offload(spec.offload)
     pins["zero_plus"] = ZeroPlus(**spec.zero_plus.model_dump()) if spec.zero_plus else None
     return Pins(**pins)
@@ -304,6 +314,8 @@ def _resolve_pins(spec: LayoutSpec) -> Pins:
 def _resolve_recompute(spec: str | RecomputeSpec) -> Recompute | None:
     """Return the recompute level that the spec fixes; None for ``auto``."""
     if isinstance(spec, RecomputeSpec):
+        if spec == RecomputeSpec(granularity="selective"):
+            return RECOMPUTE["selective"]
         return Recompute(spec.granularity, spec.modules, spec.method, spec.layers)
     return RECOMPUTE.get(spec)
 

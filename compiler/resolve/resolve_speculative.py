@@ -124,7 +124,8 @@ def _draft_model(spec: SpeculativeSpec, model: Model, library: Library, sink: Si
     if spec.method in ("ngram", "draft-model"):
         return None
     # A multi-token-prediction layer is one more decoder layer of the model, with experts if the
-    # model has some. An EAGLE head is a decoder layer with a dense MLP.
+    # model has some. An EAGLE head is a decoder layer with a dense MLP. Neither has the shape of
+    # certain layers, which the variants of the model describe.
     experts = model.experts if spec.method == "mtp" else None
     size = model.ffn.size or 4 * model.hidden
     return replace(
@@ -133,6 +134,8 @@ def _draft_model(spec: SpeculativeSpec, model: Model, library: Library, sink: Si
         pattern="",
         linear=None,
         mamba=None,
+        convolution=None,
+        variants=(),
         mtp_layers=0,
         experts=None if experts is None else replace(experts, pattern=(True,)),
         ffn=replace(model.ffn, size=size),

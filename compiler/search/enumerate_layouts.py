@@ -123,6 +123,21 @@ def dense_choices(problem: Problem, gpus: int) -> Iterator[tuple[int, int, int, 
                 yield tp, cp, pp, dp
 
 
+def _allowed_sizes(
+    problem: Problem, axis: str, usual: tuple[int, ...], valid: Callable[[], Iterable[int]]
+) -> tuple[int, ...]:
+    """Return the sizes in ``usual`` that ``goals.limits`` allows, or else those in ``valid()``.
+
+    The usual sizes are those that are worth a search; ``valid`` returns all that may run. So a
+    limit can ask for sizes that PARC would not try, as a fixed size can.
+    """
+    limits = [one for one in problem.goals.limits if one.axis == axis]
+    if not limits:
+        return usual
+    allowed = tuple(one for one in usual if is_size_allowed(limits, axis, one))
+    return allowed or tuple(one for one in valid() if is_size_allowed(limits, axis, one))
+
+
 def _tp_cp_choices(problem: Problem, gpus: int) -> list[tuple[int, int]]:
     """Return all pairs (tp, cp) to try."""
     return [
@@ -134,7 +149,8 @@ def _tp_choices(problem: Problem, gpus: int) -> tuple[int, ...]:
     """Return the tensor-parallel sizes to try.
 
     Each size divides the number of attention heads. Each size also divides the number of GPUs in an
-    NVLink domain, or in a host if hosts are larger than NVLink domains.
+    NVLink domain, or in a host if hosts are larger than NVLink domains, unless ``goals.limits``
+    excludes all of these sizes.
     """
     if problem.pins.tp:
         return (problem.pins.tp,)
@@ -142,17 +158,23 @@ def _tp_choices(problem: Problem, gpus: int) -> tuple[int, ...]:
     domain = max(node.nvlink_domain, node.gpus)
     # Each layer waits for collectives of its tensor group, so groups stay on fast links (T01).
     limit = min(domain, gpus)
-    return tuple(
-        n for n in divisors(domain) if n <= limit and problem.model.attention.heads % n == 0
+    heads = problem.model.attention.heads
+    usual = tuple(n for n in divisors(domain) if n <= limit and heads % n == 0)
+    return _allowed_sizes(
+        problem, "tp", usual, lambda: (n for n in divisors(gpus) if heads % n == 0)
     )
 
 
 def _cp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
-    """Return the context-parallel sizes that leave each rank at least ``MIN_CP_TOKENS`` tokens."""
+    """Return the context-parallel sizes that leave each rank at least ``MIN_CP_TOKENS`` tokens.
+
+    If ``goals.limits`` excludes all of them, other divisors are tried.
+    """
     if problem.pins.cp:
         return (problem.pins.cp,)
     limit = max(problem.job.sequence_length // MIN_CP_TOKENS, 1)
-    return tuple(n for n in divisors(max(remaining, 1)) if n <= limit)
+    sizes = divisors(max(remaining, 1))
+    return _allowed_sizes(problem, "cp", tuple(n for n in sizes if n <= limit), lambda: sizes)
 
 
 def _pp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
@@ -207,8 +229,9 @@ def stage_choices(
     if pinned:
         choices: tuple[int, ...] = (pinned,)
     else:
-        top = min(MAX_VPP, problem.model.layers // pp) if pp > 1 else 1
-        choices = tuple(range(1, max(top, 1) + 1))
+        most = max(problem.model.layers // pp, 1) if pp > 1 else 1
+        usual = tuple(range(1, min(MAX_VPP, most) + 1))
+        choices = _allowed_sizes(problem, "vpp", usual, lambda: range(1, most + 1))
     pairs = []
     layers = problem.model.layers
     for vpp in filter(partial(is_size_allowed, problem.goals.limits, "vpp"), choices):
@@ -270,7 +293,8 @@ def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     elif share == 0 or problem.job.global_batch % dp:
         choices = (1,)  # the rule on the global batch rejects it
     else:
-        choices = tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
+        usual = tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
+        choices = _allowed_sizes(problem, "micro_batch", usual, lambda: divisors(share))
     return tuple(n for n in choices if is_size_allowed(problem.goals.limits, "micro_batch", n))
 
 

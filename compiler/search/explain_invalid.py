@@ -5,15 +5,21 @@ A pin is a layout value that the spec fixes, such as ``layout.tp: 8``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import cache, lru_cache
 from itertools import chain, islice
-from typing import Any
 
 from parc.backends.base import Framework
-from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.evaluate.apply_edit import (
+    apply_edit,
+    limit_edits,
+    limit_of_edit,
+    with_layout_setting,
+    without_limit,
+)
+from parc.compiler.evaluate.explain_no_layout import explain_no_layout
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Pins, Problem
 from parc.compiler.ir.frozen import frozen
@@ -46,11 +52,6 @@ NUMERIC_PINS = (
 )
 """Pins with a number, for which the fix is the nearest valid number. For all other pins, the fix is
 to remove the pin."""
-NAMED_PINS = ("schedule", "cp_comm", "order")
-"""Pins whose value is a name."""
-BOOLEANS = {"true": True, "false": False}
-SET_EDIT = re.compile(r"(layout|job)\.(\w+): (\S+)(?= |$)")
-REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 
 
 def suggest_pin_fix(
@@ -66,7 +67,7 @@ def suggest_pin_fix(
     """
     code, path = at
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
-    own = _apply_edit(problem, finding.fix)
+    own = apply_edit(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and _has_valid_layout(own, framework))):
         return finding, own is not None
     pinned = [one.name for one in fields(Pins) if one.name in _fixed_settings(problem)]
@@ -74,11 +75,17 @@ def suggest_pin_fix(
     # The setting that the finding points to comes first, because the user looks at that line.
     names = sorted(pinned, key=lambda name: name != first)
     edits = [edit for name in names if (edit := _find_edit_of_setting(problem, framework, name))]
+    edits = edits or [one for one in limit_edits(problem) if _works(problem, framework, one)]
     if edits:
         # An axis of 1 turns the strategy off, which is hardly what the user wants.
         return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1"))), True
     fix = _find_first_edit(problem, framework, finding, (code, first))
     return replace(finding, fix=fix), False
+
+
+def _works(problem: Problem, framework: Framework, edit: str) -> bool:
+    changed = apply_edit(problem, edit)
+    return changed is not None and _has_valid_layout(changed, framework)
 
 
 def _find_first_edit(
@@ -93,7 +100,7 @@ def _find_first_edit(
     code, name = at
     edits = [] if finding.fix.endswith(": auto") else [finding.fix]
     if name in _fixed_settings(problem) and name in NUMERIC_PINS:
-        released = replace(problem, pins=_with_layout_setting(problem, name, None))
+        released = replace(problem, pins=with_layout_setting(problem, name, None))
         rules = all_rules(problem, framework)
         layouts = islice(_enumerate_layouts(released, framework, rules), MAX_EXAMINED)
         now = getattr(problem.pins, name)
@@ -106,13 +113,13 @@ def _find_first_edit(
     path = name if "." in name else f"layout.{name}"
     others = {(other, paths) for other, paths in before if other != code or path not in paths}
     for edit in edits:
-        changed = _apply_edit(problem, edit)
+        changed = apply_edit(problem, edit)
         if changed is None or changed == problem:
             continue
         if _rules_violated_by_all(changed, framework) <= others:
             return edit
     # A fix in words, or a flag of another tool, cannot be tried.
-    return finding.fix if _apply_edit(problem, finding.fix) is None else ""
+    return finding.fix if apply_edit(problem, finding.fix) is None else ""
 
 
 def _fixed_settings(problem: Problem) -> frozenset[str]:
@@ -121,54 +128,13 @@ def _fixed_settings(problem: Problem) -> frozenset[str]:
     return frozenset(name for name in names if getattr(problem.pins, name) is not None)
 
 
-def _apply_edit(problem: Problem, fix: str) -> Problem | None:
-    """Return ``problem`` after the edit ``fix``; None if the edit cannot be tried.
-
-    An edit can be tried if it removes a setting of ``layout``, or if it sets a plain value in
-    ``layout`` or ``job``.
-    """
-    if removed := REMOVE_EDIT.match(fix):
-        known = hasattr(problem.pins, removed[1])
-        return (
-            replace(problem, pins=_with_layout_setting(problem, removed[1], None))
-            if known
-            else None
-        )
-    found = SET_EDIT.match(fix)
-    if found is None:
-        return None
-    section, name, text = found[1], found[2], found[3]
-    if section == "job":
-        return _with_job_setting(problem, name, int(text)) if text.isdecimal() else None
-    if text == "auto" and hasattr(problem.pins, name):
-        return replace(problem, pins=_with_layout_setting(problem, name, None))
-    if text.isdecimal() or text in BOOLEANS or name in NAMED_PINS:
-        value = int(text) if text.isdecimal() else BOOLEANS.get(text, text)
-        return replace(problem, pins=_with_layout_setting(problem, name, value))
-    return None
-
-
-def _with_job_setting(problem: Problem, name: str, value: int) -> Problem | None:
-    job = problem.job
-    if name == "global_batch":
-        return replace(problem, job=replace(job, global_batch=value))
-    if name == "sequence_length":
-        return replace(problem, job=replace(job, sequence_length=value))
-    return None
-
-
-def _with_layout_setting(problem: Problem, name: str, value: int | str | None) -> Pins:
-    changed: dict[str, Any] = {name: value}
-    return replace(problem.pins, **changed)
-
-
 @lru_cache(CACHED_EDITS)
 def _find_edit_of_setting(problem: Problem, framework: Framework, name: str) -> str:
     """Return an edit of the layout setting ``name`` after which a valid layout exists.
 
     The result is "" if there is no such edit.
     """
-    released = replace(problem, pins=_with_layout_setting(problem, name, None))
+    released = replace(problem, pins=with_layout_setting(problem, name, None))
     if name not in NUMERIC_PINS:
         return f"remove layout.{name}" if _has_valid_layout(released, framework) else ""
     values = {getattr(layout, name) for layout in _valid_layouts(released, framework)}
@@ -178,7 +144,7 @@ def _find_edit_of_setting(problem: Problem, framework: Framework, name: str) -> 
     if value is None:
         return ""
     # Some values are only valid if PARC chooses them, such as cp_a2a 1.
-    tried = replace(problem, pins=_with_layout_setting(problem, name, value))
+    tried = replace(problem, pins=with_layout_setting(problem, name, value))
     works = _has_valid_layout(tried, framework)
     return f"layout.{name}: {value}" if works else f"remove layout.{name}"
 
@@ -245,7 +211,9 @@ def explain_invalid(
         layout: [rule for rule in rules if rule.broken(problem, layout)] for layout in layouts
     }
     if not broken:
-        sink.report("G01", _no_layout_finding(problem), at="layout")
+        limit = _find_excluding_limit(problem, framework, rules)
+        where = f"goals.limits.{limit}" if limit else "layout"
+        sink.report("G01", explain_no_layout(problem, limit), at=where)
         return
     # A finding explains one layout, so the one with the fewest violations needs the fewest edits.
     closest = min(broken, key=lambda layout: len(broken[layout]))
@@ -270,7 +238,9 @@ def explain_invalid(
         own = bool(rule.reads) and pinned.issuperset(rule.reads)
         violations.append(_Violation(rule.code, rule.fields, path, *fixed, own))
     for one in _root_causes(problem, framework, violations):
-        sink.report(one.code, one.finding, at=one.path)
+        limit = limit_of_edit(one.finding.fix)
+        hidden = limit and not sink.positions.is_path_in_spec(one.path)
+        sink.report(one.code, one.finding, at=f"goals.limits.{limit}" if hidden else one.path)
 
 
 def report_excess_chunks(problem: Problem, framework: Framework, sink: Sink) -> bool:
@@ -335,7 +305,7 @@ def _root_causes(
                 break  # this violation followed from the ones before it
             one = one.with_fix_for(fixed, framework)
         reported.append(one)
-        fixed = _apply_edit(fixed, one.finding.fix) or fixed
+        fixed = apply_edit(fixed, one.finding.fix) or fixed
     remaining = _rules_violated_by_all(fixed, framework)
     for one in violations:
         if not one.own and one.path not in own and (one.code, one.fields) in remaining:
@@ -382,16 +352,9 @@ def _rules_violated_by_all(
     return found
 
 
-def _no_layout_finding(problem: Problem) -> Finding:
-    return Finding(
-        message=f"no layout of {problem.cluster.gpus} GPUs satisfies the settings of layout"
-        + (" and the limits" if problem.goals.limits else ""),
-        help="remove a fixed size from layout, or change the number of GPUs",
-        causes=(
-            Cause("cluster", f"{problem.cluster.nodes} hosts x {problem.cluster.node.gpus} GPUs"),
-            *(
-                Cause(f"goals.limits.{limit.axis}", f"limits {limit.axis}")
-                for limit in problem.goals.limits
-            ),
-        ),
-    )
+def _find_excluding_limit(problem: Problem, framework: Framework, rules: tuple[Rule, ...]) -> str:
+    """Return the axis of the first limit without which a layout exists; "" if there is none."""
+    for axis in (one.axis for one in problem.goals.limits):
+        if any(True for _ in _enumerate_layouts(without_limit(problem, axis), framework, rules)):
+            return axis
+    return ""

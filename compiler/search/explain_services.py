@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.evaluate_service import request_seconds
+from parc.compiler.evaluate.explain_no_layout import explain_no_layout
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.search.simulate_finalists import missed_in_simulation, with_statistics
@@ -35,7 +36,14 @@ def explain_empty_search(
             "G03", finding, at=sink.positions.first_path_in_spec(_LIMIT_PATHS[too_slow[0][0]])
         )
     elif not layouts:
-        sink.report("G01", _no_layout_finding(problem), at="layout")
+        # A wrong fix is withdrawn, because the fixes of findings are tried.
+        limits = [one.axis for one in problem.goals.limits]
+        limit = limits[0] if len(limits) == 1 else ""
+        sink.report(
+            "G01",
+            explain_no_layout(problem, limit),
+            at=f"goals.limits.{limit}" if limit else "layout",
+        )
     else:
         _explain_violated_rules(
             problem, rules, layouts[:MAX_EXAMINED] + layouts[-MAX_EXAMINED:], sink
@@ -105,15 +113,6 @@ def _violated_rules(
 def _count_violations(found: list[ServingRule]) -> tuple[int, int]:
     """Return (number of violated rules that are not about memory, number of violated rules)."""
     return sum(rule.code not in ("V01", "V02") for rule in found), len(found)
-
-
-def _no_layout_finding(problem: ServingProblem) -> Finding:
-    return Finding(
-        f"no layout of {problem.cluster.gpus} GPUs satisfies the settings of layout"
-        + (" and the limits" if problem.goals.limits else ""),
-        help="remove a fixed size from layout, or change the number of GPUs",
-        causes=(Cause("cluster", f"{problem.cluster.gpus} GPUs"),),
-    )
 
 
 def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:

@@ -106,7 +106,11 @@ def may_leave_hosts_idle(problem: Problem) -> bool:
 def _has_other_cause(found: Sink) -> bool:
     """Return True if an error in ``found`` is about a layout value that the spec fixes."""
     return any(
-        one.severity == "error" and one.path.startswith("layout.") for one in found.diagnostics
+        one.severity == "error"
+        and one.path.startswith("layout.")
+        # A finding can also point to a field that the spec does not set: a value of the search.
+        and found.positions.is_path_in_spec(one.path)
+        for one in found.diagnostics
     )
 
 

@@ -308,3 +308,11 @@ def test_an_emitted_batch_script_is_recognized(tmp_path: Path) -> None:
     result = parc("import", "sbatch", written(tmp_path, text, "job.sbatch"))
     assert "PARC wrote this file: import its folder" in result.stdout
     assert "not carried over" not in result.stdout
+
+
+def test_an_error_after_many_other_findings_is_reported(tmp_path: Path) -> None:
+    lines = [f"./prepare_{number} --now" for number in range(80)]
+    script = "\n".join([*lines, "vllm serve org/model --tensor-parallel-size"])
+    result = parc("import", "vllm-args", written(tmp_path, script, "serve.sh"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "error[PARC-I02]: --tensor-parallel-size has no value" in result.stderr

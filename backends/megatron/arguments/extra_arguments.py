@@ -17,6 +17,7 @@ from parc.backends.megatron.couplings.refused_combinations import REFUSED
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     find_value_fault,
+    fix_unknown_flag,
     parse_extra_arguments,
     report_broken_couplings,
     report_extra_arguments,
@@ -155,7 +156,7 @@ def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Findi
         message=f"Megatron-LM {version} has no flag {flag}",
         label=label,
         help=f"did you mean: {', '.join(near)}" if near else "see pretrain_gpt.py --help",
-        fix=near[0] if near else "",
+        fix=fix_unknown_flag(flag, near),
         causes=(Cause("versions.megatron", f"version {version}"),),
     )
 

@@ -24,6 +24,7 @@ from parc.backends.megatron.launch_files.import_rest import (
 )
 from parc.backends.megatron.launch_files.import_sharding import derive_sharding
 from parc.backends.megatron.launch_files.settings import SETTINGS, SIGNS
+from parc.backends.megatron.programs import has_encoders, other_model_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
@@ -81,8 +82,19 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
         )
         reading.report_error("I05", finding, other.span)
         return None
+    if (program := next((word for word in words if other_model_of(word.text)), None)) is not None:
+        finding = Finding(
+            f"{program.text.rpartition('/')[2]} trains {other_model_of(program.text)}",
+            label="PARC cannot describe the model of this program",
+            help="PARC plans decoder-only models: pretrain_gpt.py or pretrain_hybrid.py",
+        )
+        reading.report_error("I05", finding, program.span)
+        return None
     read_words(framework_words(words), reading)
     if reading.spec:
+        if (program := next((one for one in words if has_encoders(one.text)), None)) is not None:
+            text = f"the encoders that {program.text} trains"
+            reading.leave_out(text, program.span, "the fragment describes only the decoder")
         read_script(words, reading)
         report_unread_parts(words, reading)
     if not reading.spec and reading.is_valid:
@@ -166,7 +178,9 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
         # Defaults of Megatron that differ from the defaults of a spec are written out.
         model.setdefault("norm", "layernorm")
         if not model["gated"]:
-            model.setdefault("activation", "gelu_tanh")
+            # Only the kernel that fuses GELU with a bias has its tanh form.
+            fused = biased and not flags.get("unfused", False)
+            model.setdefault("activation", "gelu_tanh" if fused else "gelu")
         if "ffn" not in model and not model["gated"] and "hidden" in model:
             model["ffn"] = 4 * model["hidden"]
         _remove_redundant_model_fields(model)

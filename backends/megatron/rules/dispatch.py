@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from parc.backends.megatron.capabilities import core_version
-from parc.backends.megatron.rules.recompute import format_words
 from parc.backends.shared.common_rules import Conflict, conflict_rule
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics.recompute_fields import format_words
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 

@@ -6,6 +6,11 @@ from parc.backends.megatron.capabilities import core_version, has_separate_norms
 from parc.backends.megatron.programs import has_grouped_gemm
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics.recompute_fields import (
+    explain_contradictory_fields,
+    format_words,
+    has_contradictory_fields,
+)
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
@@ -20,38 +25,12 @@ AT = "layout.recompute"
 
 
 def _violates_recompute_fields(problem: Problem, layout: Layout) -> bool:
-    recompute = layout.recompute
-    if recompute.granularity == "full":
-        # TransformerConfig: full needs method and layers; selective forbids both.
-        return recompute.method is None or recompute.layers is None or bool(recompute.modules)
-    if recompute.granularity == "none" and recompute.modules:
-        return True
-    return recompute.method is not None or recompute.layers is not None
+    # TransformerConfig: full needs method and layers; selective forbids both.
+    return has_contradictory_fields(layout.recompute)
 
 
 def _explain_recompute_fields(problem: Problem, layout: Layout) -> Finding:
-    recompute = layout.recompute
-    if recompute.granularity == "full":
-        return Finding(
-            message="full recompute requires a method and a number of layers, and no modules",
-            label=f"method {recompute.method}, layers {recompute.layers}, "
-            f"modules {format_words(recompute.modules)}",
-            help="valid methods: block, uniform; valid layers: 1 to the layers of a chunk",
-            fix="layout.recompute: {granularity: full, method: uniform, layers: 1}",
-        )
-    return Finding(
-        message=f"{recompute.granularity} recompute accepts no method and no number of layers"
-        + (", and no modules" if recompute.granularity == "none" else ""),
-        label=f"method {recompute.method}, layers {recompute.layers}, "
-        f"modules {format_words(recompute.modules)}",
-        help="a valid setting is {granularity: selective, modules: [core_attn]}",
-        fix=f"layout.recompute: {recompute.granularity}",
-    )
-
-
-def format_words(words: tuple[str, ...]) -> str:
-    """Return the words separated by commas; "none" for an empty tuple."""
-    return ", ".join(words) or "none"
+    return explain_contradictory_fields(layout.recompute)
 
 
 def max_layers_per_chunk(layout: Layout) -> int:

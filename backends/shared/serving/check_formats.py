@@ -41,6 +41,8 @@ class FormatSupport:
     """True if the engine can quantize a 16-bit checkpoint to fp8 while it loads the model."""
     vendor: str = ""
     """Only vendor whose GPUs the engine supports; empty for all vendors."""
+    for_other_vendors: tuple[str, ...] = ()
+    """Engines for GPUs of other vendors, the one to try first at the start; set with ``vendor``."""
     refused_on_amd: str = ""
     """Pattern in the names of checkpoints whose quantization the engine refuses on AMD GPUs."""
 
@@ -65,6 +67,8 @@ def _check_weight_format(service: Service, gpu: Gpu, engine: FormatSupport, sink
         finding = Finding(
             f"{engine.title} does not run on {gpu.name}",
             label=f"its vendor is {gpu.vendor}, must be {engine.vendor}",
+            help=f"engines for GPUs of {gpu.vendor}: {', '.join(engine.for_other_vendors)}",
+            fix=f"replace the engine in emit by {engine.for_other_vendors[0]}",
             causes=(Cause("cluster.gpu", "the GPU is set here"),),
         )
         sink.report("R03", finding, at="job.precision")

@@ -30,16 +30,22 @@ from parc.compiler.catalog.huggingface.selected_keys import (
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
-def read_latent_attention(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
+def read_latent_attention(
+    keys: ConfigKeys, names: Mapping[str, str], model: Mapping[str, Any]
+) -> dict[str, int]:
     """Return the fields of section ``latent`` of ``ModelSpec``: dimensions of latent attention.
 
     The field ``q_lora_rank`` is omitted if it is null in the config, because queries then have full
-    rank.
+    rank. If the default of the family for ``v_dim`` is null, a config without it means hidden size
+    / heads (MiniCPM3). ``model`` contains the fields of ``ModelSpec`` that were read so far.
     """
+    optional = {"q_lora_rank", *(one for one in names if keys.is_null_by_default(names[one]))}
     found = {
-        field: keys.optional_whole_number(key) if field == "q_lora_rank" else keys.whole_number(key)
+        field: keys.optional_whole_number(key) if field in optional else keys.whole_number(key)
         for field, key in names.items()
     }
+    if found.get("v_dim", 0) is None:
+        found["v_dim"] = model["hidden"] // model["heads"]
     return {field: value for field, value in found.items() if value is not None}
 
 

@@ -65,6 +65,10 @@ class ConfigKeys:
         mapping = self._nested_mapping(parent) if parent else self.config
         return mapping.get(name, self.defaults.get(key))
 
+    def is_null_by_default(self, key: str) -> bool:
+        """Return True if null is the default of ``key``, so that its class derives the value."""
+        return self.defaults.get(key, 0) is None
+
     def _nested_mapping(self, key: str) -> Mapping[str, Any]:
         """Return the mapping at ``key``; an empty mapping if the value is absent or null.
 
@@ -210,6 +214,18 @@ class ConfigKeys:
             found += _unread_keys_of_mapping(self._nested_mapping(key), f"{key}.", self._read)
         return sorted(found)
 
+    def repeats_read_key(self, key: str, synonyms: Iterable[Iterable[str]]) -> bool:
+        """Return True if ``key`` is a synonym of a key that was read and that has the same value.
+
+        Newer versions of transformers and other tools write a value under several names.
+        """
+        return any(
+            equal_and_same_type(self.value(other), self.config[key])
+            for names in synonyms
+            if key in names and key in self.config
+            for other in self._read.intersection(names)
+        )
+
 
 def _unread_keys_of_mapping(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> list[str]:
     """Return the keys of ``mapping`` with a value that no reader has read, each with ``prefix``.
@@ -277,7 +293,8 @@ def add_notes_on_unread_keys(keys: ConfigKeys) -> None:
     """Add a note for each key of the config that has a value but that no reader has read.
 
     A known key without effect gets K04. A key that changes the model structure in other families
-    gets K02, and an unknown key gets K05. Harmless keys get no note.
+    gets K02, and an unknown key gets K05. Harmless keys get no note, and neither does a second name
+    of a key that was read, if both have the same value.
     """
     types = keys.config.get("layer_types")
     if isinstance(types, list) and all(name == "full_attention" for name in types):
@@ -285,6 +302,8 @@ def add_notes_on_unread_keys(keys: ConfigKeys) -> None:
     known = _known_keys()
     for key in keys.unread_keys():
         name = key.rpartition(".")[2] if key not in keys.config else key
+        if keys.repeats_read_key(key, known["synonyms"]):
+            continue
         if name in known["no_effect"]:
             keys.add_note("K04", key, f"{key} is not used: {known['no_effect'][name]}")
         elif name in known["structural"]:

@@ -56,7 +56,10 @@ def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] 
 _OPTIONAL: dict[str, Callable[[ConfigKeys, str], Any]] = {
     "aux_loss_coefficient": ConfigKeys.non_negative_number,
     "every": ConfigKeys.whole_number,
-    "scaling_factor": ConfigKeys.positive_number,
+    # null means that the output is not scaled, as in the published config of MiMo-V2-Flash.
+    "scaling_factor": lambda keys, key: (
+        1.0 if keys.value(key) is None else keys.positive_number(key)
+    ),
     "score_function": lambda keys, key: keys.translated_choice(key, _SCORES),
 }
 

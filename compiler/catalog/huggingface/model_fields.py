@@ -88,7 +88,7 @@ def _add_token_mixers(keys: ConfigKeys, family: Family, found: dict[str, Any]) -
     if family.layer_pattern:
         found |= _layer_pattern_fields(keys, family)
     if family.latent:
-        found["latent"] = read_latent_attention(keys, family.latent)
+        found["latent"] = read_latent_attention(keys, family.latent, found)
     if family.indexer:
         found["indexer"] = {field: keys.whole_number(key) for field, key in family.indexer.items()}
     if family.linear_attention:

@@ -17,22 +17,48 @@ def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
     """Return the field ``layer_variants`` of a model whose layers can share the selected keys.
 
     The config key ``indexer_types`` lists ``full`` for layers with an indexer, and ``shared`` for
-    layers that attend to the keys which the indexer of an earlier layer selected. By default, all
-    layers have an indexer; in models with residual streams (HY-V4) layers 1, 2, 6, 10, ... have one
-    (transformers 5.23, configuration_hy_v4.py).
+    layers that attend to the keys which the indexer of an earlier layer selected. Configs for
+    engines have a pattern of letters or an interval instead (transformers 5.23,
+    configuration_glm_moe_dsa.py, configuration_hy_v4.py).
     """
     types, layers = keys.value("indexer_types"), found["layers"]
-    if types is None:
-        every = 4 if "residual_streams" in found else 1
-        types = [
-            "shared" if layer and (layer - 1) % every else "full" for layer in layer_indexes(layers)
-        ]
-    if not isinstance(types, list) or len(types) != layers or {*types} - {"full", "shared"}:
+    pattern = keys.value("index_topk_pattern")
+    if types is not None:
+        keys.mark_as_read(("index_skip_topk_offset", "index_topk_freq"))
+    elif isinstance(pattern, str):
+        keys.mark_as_read(("index_skip_topk_offset", "index_topk_freq"))
+        types = [_INDEXER_LETTERS.get(letter, letter) for letter in pattern]
+    else:
+        types = pattern or _indexer_types_by_interval(keys, found)
+    if not isinstance(types, list) or len(types) != layers or not _are_types(types):
         message = f"indexer_types must list full or shared for each of the {layers} layers"
         keys.add_note("K03", "indexer_types", message)
         return {}
     shared = [layer for layer, name in enumerate(types, start=1) if name == "shared"]
     return {"layer_variants": [{"layers": shared, "indexer": "shared"}]} if shared else {}
+
+
+def _are_types(types: list[Any]) -> bool:
+    return all(one in ("full", "shared") for one in types)
+
+
+_INDEXER_LETTERS = {"F": "full", "S": "shared"}
+
+
+def _indexer_types_by_interval(keys: ConfigKeys, found: dict[str, Any]) -> list[str]:
+    """Return the type of the indexer of each layer, from the interval of those with an own one.
+
+    Layers before the offset have one, and then every n-th layer. By default, all layers have one;
+    in models with residual streams (HY-V4) layers 1, 2, 6, 10, ... have one.
+    """
+    hyper = "residual_streams" in found
+    every = keys.optional_whole_number("index_topk_freq") or (4 if hyper else 1)
+    given = keys.value("index_skip_topk_offset") is not None
+    offset = keys.whole_number("index_skip_topk_offset", least=0) if given else 2
+    return [
+        "shared" if max(layer - offset + 1, 0) % every else "full"
+        for layer in layer_indexes(found["layers"])
+    ]
 
 
 def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:

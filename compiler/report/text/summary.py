@@ -69,7 +69,12 @@ def serving_summary(plan: ServingPlan) -> str:
         ("simulated", format_simulated(plan)),
         ("steps", describe_step_tokens(plan)),
         ("cost", describe_cost(plan)),
-        ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
+        (
+            "search",
+            f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"
+            # The layouts were compared before the number of tokens per step was chosen.
+            + (f" with steps of {tried.default:,} tokens" if (tried := search.step_tokens) else ""),
+        ),
     )
     return _format_rows(rows)
 

@@ -79,7 +79,7 @@ class Reading:
         self.unavailable: dict[str, None] = {}
         self.allocated: tuple[str, ...] = ()
         self._hosts: dict[str, LocatedHost] = {}
-        self._findings = self._names = 0
+        self._findings = self._errors = self._names = 0
 
     def lines(self) -> Iterator[InputLine]:
         """Yield the non-empty lines of the file with their line numbers, counted from 1."""
@@ -92,16 +92,22 @@ class Reading:
         return Span(self.file, line, column, max(length, 1))
 
     def report_error(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report an error in the file, so that ``fragment`` returns None."""
+        """Report an error in the file, so that ``fragment`` returns None.
+
+        Other findings before it do not count, so that the reason of the missing fragment is always
+        reported. After MOST_FINDINGS errors, further errors are ignored.
+        """
         self.is_valid = False
+        self._errors += 1
         if isinstance(finding, str):
             finding = Finding(finding)
         if code == "I02" and not finding.help:
             finding = replace(finding, help=UNCHANGED)
-        self.report(code, finding, span)
+        if self._errors <= MOST_FINDINGS:
+            self.sink.report(code, finding, span=span)
 
     def report(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report a finding of any severity.
+        """Report a finding that does not prevent the import.
 
         After MOST_FINDINGS findings in the file, further findings are ignored.
         """

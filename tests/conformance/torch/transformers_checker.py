@@ -5,6 +5,7 @@
 A case: {"name", "config": {...}}, with the content of a config.json. A verdict adds "parameters",
 and "facts" of the config with its defaults: rotary base and share, longest context, epsilon of the
 norms, window, layers without a window, experts per token; null if a class has no such field.
+"numbers" are the whole numbers of the config with its defaults.
 If the case has "tp", a verdict adds "parameters_on_rank": those of one of tp ranks after the own
 tensor-parallel plan of the model was applied.
 The class of the text part of a multi-modal model has no output projection; it is added here.
@@ -34,6 +35,8 @@ def check(case: Case, verdict: Verdict) -> None:
     verdict["stage"] = "config"
     config = AutoConfig.for_model(written.pop("model_type"), **written)
     verdict["facts"] = facts(config)
+    values = config.to_dict().items()
+    verdict["numbers"] = {key: value for key, value in values if type(value) is int}
     verdict["stage"] = "model"
     with torch.device("meta"):
         model, head = built(config)
