@@ -260,7 +260,12 @@ CONSTANTS = (
 def constants_table() -> str:
     """Return the Markdown table of all constants: name, value, meaning, source."""
     rows = [
-        (f"`{one.where}`", _format_constant(resolve_name(f"parc.{one.where}")), one.meaning, one.source)
+        (
+            f"`{one.where}`",
+            _format_constant(resolve_name(f"parc.{one.where}")),
+            one.meaning,
+            one.source,
+        )
         for one in CONSTANTS
     ]
     return markdown(("constant", "value", "meaning", "source"), rows, words=4)
