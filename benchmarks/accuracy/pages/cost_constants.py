@@ -235,7 +235,7 @@ CONSTANTS = (
         "about four of five readings of reserved memory lie within the interval",
     ),
     Constant(
-        "compiler.spec.job_spec.TIE",
+        "compiler.spec.job_spec.DEFAULT_TIE",
         "relative difference below which predictions are ties",
         "the regret of published sweeps doubles at 3 %, and is constant up to 2 %",
     ),

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from parc.compiler.diagnostics.wording import format_count
-from parc.compiler.evaluate.evaluate_service import TIE, simulate_service
+from parc.compiler.evaluate.evaluate_service import SERVICE_TIE, simulate_service
 from parc.compiler.ir import AnyProblem, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
@@ -269,7 +269,7 @@ def ranking_note(plan: ServingPlan) -> str:
     else:
         first, tied = "with the highest throughput", "Of those"
     return (
-        f"Layouts {first} come first. {tied} that are within {TIE * 100:g} % of the best, the "
+        f"Layouts {first} come first. {tied} that are within {SERVICE_TIE * 100:g} % of the best, the "
         "simplest one comes first."
     )
 
