@@ -269,8 +269,8 @@ def ranking_note(plan: ServingPlan) -> str:
     else:
         first, tied = "with the highest throughput", "Of those"
     return (
-        f"Layouts {first} come first. {tied} that are within {SERVICE_TIE * 100:g} % of the best, the "
-        "simplest one comes first."
+        f"Layouts {first} come first. {tied} that are within {SERVICE_TIE * 100:g} % of the best, "
+        "the simplest one comes first."
     )
 
 
