@@ -22,7 +22,7 @@ class Efficiency:
     another value only if this makes predictions of other sources better.
     """
 
-    # Relative times, fitted for each kernel stack and generation (docs/cost-model.md).
+    # Relative times, fitted for each kernel stack and generation (docs/cost-model/step-time.md).
     gemm: float = 1.10
     """Time of 16-bit matrix multiplications in a step on several GPUs, relative to the same kernels
     in a benchmark."""

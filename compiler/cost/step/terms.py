@@ -1,6 +1,6 @@
 """Terms of a training estimate: unit, formula in words, and source of the formula.
 
-The table is printed by ``parc explain TERM``, the report and docs/cost-model.md.
+The table is printed by ``parc explain TERM``, the report and docs/cost-model/.
 """
 
 from __future__ import annotations
