@@ -1,4 +1,4 @@
-"""The pages of the cost model agree with the code; their figures and generated parts are current."""
+"""The pages of the cost model agree with the code; figures and generated parts are current."""
 
 from __future__ import annotations
 
