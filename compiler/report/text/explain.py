@@ -111,6 +111,8 @@ def _explain_field(topic: str) -> str | None:
     serving = _serving_difference(path, found)
     below = [name for name in _spec_fields() if name.startswith((f"{path}.", f"{path}["))]
     default = "none, the field is required" if found.required else format_default(found)
+    if default == "auto" and "auto" not in found.description:
+        default = "auto, PARC chooses the value"
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
     example = example_value(found)
     lines += [f"example: {found.path.rpartition('.')[2]}: {example}"] if example else []
