@@ -13,7 +13,7 @@ from statistics import median
 from benchmarks.published_reasons import format_layout, reason
 from benchmarks.published_rows import Comparison, PublishedLayout, compare_with_choice, read_table
 from benchmarks.published_systems import System, Verdict, evaluate, read_systems, systems_page
-from parc.compiler.spec.job_spec import TIE
+from parc.compiler.spec.job_spec import DEFAULT_TIE
 
 REASON_THRESHOLD = 0.05
 """Predicted difference from which the page explains the reason."""
@@ -27,7 +27,7 @@ gives *PARC's pick*, and once with the published layout fixed. PARC chooses ever
 source does not state.
 
 - **difference**: predicted step time of the published layout divided by that of PARC's pick, minus
-  one. PARC treats layouts within {100 * TIE:.0f} % as ties and picks the simplest, so small
+  one. PARC treats layouts within {100 * DEFAULT_TIE:.0f} % as ties and picks the simplest, so small
   negative values are not errors.
 - **does not fit**: even the low end of the predicted memory interval exceeds device memory. The
   step time of such a layout is predicted as if it fitted.

@@ -16,7 +16,7 @@ from parc.compiler.cost.serving.simulation.simulate import ONE_SAMPLE, Sampling
 from parc.compiler.cost.serving.simulation.simulate_pools import SimulatedPool, simulate_pools
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.wording import format_count
-from parc.compiler.evaluate.evaluate_service import TIE
+from parc.compiler.evaluate.evaluate_service import SERVICE_TIE
 from parc.compiler.ir import Host, ServingPlan, ServingProblem
 from parc.compiler.ir.finding import Diagnostic
 from parc.compiler.ir.frozen import frozen
@@ -62,7 +62,7 @@ def plan_pools(problem: ServingProblem, sink: Sink, plan: PlanService) -> Servin
     text = _compare_figures(problem, (pair, tried), (whole, whole_sink))
     if pair is not None and (
         whole is None
-        or _comparison_value(problem, pair) < (1 - TIE) * _comparison_value(problem, whole)
+        or _comparison_value(problem, pair) < (1 - SERVICE_TIE) * _comparison_value(problem, whole)
     ):
         sink.extend(tried)
         sink.report("G11", Finding(f"the service has two pools: {text}"), at=AT)

@@ -279,8 +279,13 @@ def test_megatron_3_is_read_with_overlap_and_with_gradients_in_fp32() -> None:
     assert release_features(old.run.source, "a100-80") == set()
     found = release_features(new.run.source, "a100-80")
     assert found == {"async-linear"} == set(new.run.overlap.split("+"))
-    assert cost_model_of(old).efficiency.is_from_2021
-    assert not cost_model_of(new).efficiency.is_from_2021
+    first, later = (cost_model_of(case).efficiency for case in (old, new))
+    assert first.separate_sums
+    assert first.shares_first_nic
+    assert not first.overlaps_gradients
+    assert later.overlaps_gradients
+    assert not (later.separate_sums)
+    assert not (later.shares_first_nic)
     assert (old.problem.job.gradient_bytes, new.problem.job.gradient_bytes) == (2, 4)
 
 

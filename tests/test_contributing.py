@@ -13,7 +13,7 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 RECIPES = dict(re.findall(r"^### ([^\n]+)\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL))
 EXPECTED = {
     "Add a GPU": ("catalog/gpus/", "catalog/kernels/"),
-    "Add a GPU generation": ("catalog/generations/", "docs/cost-model.md"),
+    "Add a GPU generation": ("catalog/generations/", "docs/cost-model/"),
     "Add a Hugging Face family": ("huggingface/families/", "tests/catalog/family_counts.yaml"),
     "Add a layout rule with a diagnostic": ("diagnostics/codes/", "docs/diagnostics.md"),
     "Change a flag of a framework": ("backends/megatron/flags.yaml", "known_flags.json"),

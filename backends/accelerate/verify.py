@@ -213,14 +213,14 @@ def read_config_settings(
 
     ``artifacts`` maps paths to the texts of all emitted files.
     """
-    yield from settings.expect("compute_environment", "LOCAL_MACHINE")
-    yield from settings.expect("rdzv_backend", "static")
-    yield from settings.expect("use_cpu", False)
+    yield from settings.require("compute_environment", "LOCAL_MACHINE")
+    yield from settings.require("rdzv_backend", "static")
+    yield from settings.require("use_cpu", False)
     machines, ranks = (
         settings.positive_integer("num_machines"),
         settings.positive_integer("num_processes"),
     )
-    yield settings.decide("placement.ranks_per_node", ranks / machines, "num_machines")
+    yield settings.derive("placement.ranks_per_node", ranks / machines, "num_machines")
     kind = settings.get("distributed_type")
     if kind == "DEEPSPEED":
         yield from _deepspeed_plugin_settings(settings, artifacts)
@@ -239,10 +239,10 @@ def _deepspeed_plugin_settings(
     tree = read_json(DEEPSPEED_CONFIG, artifacts.get(DEEPSPEED_CONFIG, "{}"))
     zero = tree.get("zero_optimization")
     third = isinstance(zero, dict) and zero.get("stage") == 3
-    yield from settings.expect("deepspeed_config.deepspeed_config_file", DEEPSPEED_CONFIG)
-    yield from settings.expect("deepspeed_config.deepspeed_multinode_launcher", "standard")
+    yield from settings.require("deepspeed_config.deepspeed_config_file", DEEPSPEED_CONFIG)
+    yield from settings.require("deepspeed_config.deepspeed_multinode_launcher", "standard")
     # transformers creates the model in shards only if the flag is set.
-    yield from settings.expect("deepspeed_config.zero3_init_flag", True if third else None)
+    yield from settings.require("deepspeed_config.zero3_init_flag", True if third else None)
 
 
 def _sharding_settings(
@@ -250,11 +250,11 @@ def _sharding_settings(
 ) -> Iterator[DerivedSetting]:
     precision = settings.get("mixed_precision", "no")
     path = "mixed_precision"
-    yield settings.decide("problem.job.precision", translate_name(PRECISIONS, precision), path)
+    yield settings.derive("problem.job.precision", translate_name(PRECISIONS, precision), path)
     if kind != "FSDP":
         if kind != "MULTI_GPU":
             yield settings.unexpected_setting("distributed_type")
-        yield settings.decide("layout.zero_stage", 0, "distributed_type")
+        yield settings.derive("layout.zero_stage", 0, "distributed_type")
         yield from read_recompute_settings(settings, "none", "distributed_type")
         names = dict.fromkeys(AXES, "num_processes")
         yield from read_mesh_settings(settings, sizes, names, 0)
@@ -262,12 +262,12 @@ def _sharding_settings(
     reshard = settings.get("fsdp_config.fsdp_reshard_after_forward", True)
     stage = 3 if reshard is True else 2
     path = "fsdp_config.fsdp_reshard_after_forward"
-    yield settings.decide("layout.zero_stage", stage, path)
+    yield settings.derive("layout.zero_stage", stage, path)
     if not isinstance(reshard, bool):
         yield settings.unexpected_setting(path)
-    yield from settings.expect("fsdp_config.fsdp_version", 2)
-    yield from settings.expect("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
-    yield from settings.expect("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT")
+    yield from settings.require("fsdp_config.fsdp_version", 2)
+    yield from settings.require("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
+    yield from settings.require("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT")
     path = "fsdp_config.fsdp_activation_checkpointing"
     again = settings.get(path, False)
     yield from read_recompute_settings(settings, _recompute_granularity(again), path)
@@ -277,7 +277,7 @@ def _sharding_settings(
     path = f"{MESH}cp_comm_strategy"
     strategy = settings.get(path, "allgather")
     if sizes.cp > 1:
-        yield settings.decide("layout.cp_comm", translate_name(STRATEGIES, strategy), path)
+        yield settings.derive("layout.cp_comm", translate_name(STRATEGIES, strategy), path)
     elif path in settings:
         yield settings.unexpected_setting(path)
 
@@ -300,11 +300,11 @@ def read_job_settings(
             from sizes in ``job.json``.
     """
     for name in SAME_NAME:
-        yield settings.read(f"problem.job.{name}", name)
-    yield settings.read("problem.job.gradient_clipping", "max_norm")
-    yield settings.read("problem.job.gradient_precision", "reduce_dtype")
+        yield settings.derive_from(f"problem.job.{name}", name)
+    yield settings.derive_from("problem.job.gradient_clipping", "max_norm")
+    yield settings.derive_from("problem.job.gradient_precision", "reduce_dtype")
     for name in ("checkpoint_dir", "load_dir"):
-        yield settings.decide(f"problem.job.{name}", settings.get(name, "missing") or None, name)
+        yield settings.derive(f"problem.job.{name}", settings.get(name, "missing") or None, name)
     replicas = sizes.dp_replicate * sizes.dp_shard
     yield from read_batch_settings(settings, "micro_batch", "gradient_accumulation_steps", replicas)
     again = settings.get("gradient_checkpointing")
@@ -313,10 +313,10 @@ def read_job_settings(
             settings, _recompute_granularity(again), "gradient_checkpointing"
         )
     else:
-        yield from settings.expect("gradient_checkpointing", False)
+        yield from settings.require("gradient_checkpointing", False)
     tokenizer = settings.get("tokenizer", "missing") or None
-    yield settings.decide("problem.job.tokenizer_model", tokenizer, "tokenizer")
-    yield settings.read("problem.model.layers", "layers")
+    yield settings.derive("problem.job.tokenizer_model", tokenizer, "tokenizer")
+    yield settings.derive_from("problem.model.layers", "layers")
     yield from single_stage_settings(settings, "layers")
     if builds_with_transformers(settings):
         yield from transformers_settings(settings)
@@ -327,15 +327,15 @@ def read_job_settings(
 
 def _model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     for setting, field in MODEL.items():
-        yield settings.read(f"problem.model.{field}", f"model.{setting}")
+        yield settings.derive_from(f"problem.model.{field}", f"model.{setting}")
     path = "model.rope_parameters."
     kind = settings.get(f"{path}rope_type", "default")
     scaling = translate_name(SCALINGS, kind)
-    yield settings.decide("problem.model.position.scaling", scaling, f"{path}rope_type")
+    yield settings.derive("problem.model.position.scaling", scaling, f"{path}rope_type")
     if scaling != "none":
-        yield settings.read("problem.model.position.scaling_factor", f"{path}factor")
+        yield settings.derive_from("problem.model.position.scaling_factor", f"{path}factor")
     if scaling == "llama3":
-        yield from settings.expect(f"{path}low_freq_factor", 1.0)
-        yield from settings.expect(f"{path}high_freq_factor", 4.0)
+        yield from settings.require(f"{path}low_freq_factor", 1.0)
+        yield from settings.require(f"{path}high_freq_factor", 4.0)
         positions = f"{path}original_max_position_embeddings"
-        yield settings.read("problem.model.position.original_max_positions", positions)
+        yield settings.derive_from("problem.model.position.original_max_positions", positions)

@@ -44,7 +44,7 @@ def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> Progra
     state = StateBytes(2.0, 6.0, 12.0) if accumulates else shared
     return ProgramMemory(
         name="deepspeed",
-        fused_norms=False,
+        gathers_again=True,
         state=state,
         live_parameters=LIVE_PARAMETERS,
         workspace_bytes=BUCKETS_BYTES,

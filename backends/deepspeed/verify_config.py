@@ -54,7 +54,7 @@ def read_config_settings(
     yield from _parallel_settings(settings, topology)
     yield from _recompute_settings(settings, topology)
     # Accelerate sets steps_per_print itself.
-    yield from settings.expect("steps_per_print", None if has_starter else 1)
+    yield from settings.require("steps_per_print", None if has_starter else 1)
     yield from settings.unread_settings()
 
 
@@ -68,11 +68,11 @@ def _batch_settings(
     """
     micro, steps = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
     size, count = settings.positive_integer(micro), settings.positive_integer(steps)
-    yield settings.decide("layout.micro_batch", size, micro)
-    yield settings.decide("layout.micro_batches", count, steps)
-    yield settings.decide("problem.job.global_batch", size * count * topology.data, steps)
+    yield settings.derive("layout.micro_batch", size, micro)
+    yield settings.derive("layout.micro_batches", count, steps)
+    yield settings.derive("problem.job.global_batch", size * count * topology.data, steps)
     if "train_batch_size" in settings:
-        yield settings.read("problem.job.global_batch", "train_batch_size")
+        yield settings.derive_from("problem.job.global_batch", "train_batch_size")
 
 
 def _optimizer_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
@@ -84,29 +84,29 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
         ("eps", "adam_epsilon", 1e-8),
         ("weight_decay", "weight_decay", 0.0),
     ):
-        yield settings.read(f"problem.job.{field}", f"optimizer.params.{setting}", default)
+        yield settings.derive_from(f"problem.job.{field}", f"optimizer.params.{setting}", default)
     betas = settings.get("optimizer.params.betas", [0.9, 0.999])
     pair = betas if isinstance(betas, list) and len(betas) == 2 else [betas, betas]
     for number, beta in enumerate(pair, start=1):
-        yield settings.decide(f"problem.job.adam_beta{number}", beta, "optimizer.params.betas")
-    yield settings.read("problem.job.gradient_clipping", "gradient_clipping", 1.0)
+        yield settings.derive(f"problem.job.adam_beta{number}", beta, "optimizer.params.betas")
+    yield settings.derive_from("problem.job.gradient_clipping", "gradient_clipping", 1.0)
 
 
 def _schedule_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     kind = settings.get("scheduler.type")
     decay = translate_name(DECAYS, kind)
-    yield settings.decide("problem.job.lr_decay", decay, "scheduler.type")
+    yield settings.derive("problem.job.lr_decay", decay, "scheduler.type")
     warmup = settings.get("scheduler.params.warmup_num_steps", 1000)
-    yield settings.decide(
+    yield settings.derive(
         "problem.job.warmup_steps",
         warmup,
         "scheduler.params.warmup_num_steps",
         lambda plan: warmup == SHORTEST_WARMUP and plan < warmup,
     )
-    yield from settings.expect("scheduler.params.warmup_type", "linear", "log")
+    yield from settings.require("scheduler.params.warmup_type", "linear", "log")
     if decay != "constant":
         total = settings.get("scheduler.params.total_num_steps")
-        yield settings.decide(
+        yield settings.derive(
             "problem.job.lr_decay_steps",
             total,
             "scheduler.params.total_num_steps",
@@ -116,14 +116,14 @@ def _schedule_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
         peak = settings.get("optimizer.params.lr", DEFAULT_PEAK)
         ratio = settings.get("scheduler.params.cos_min_ratio", COSINE_FLOOR)
         path = "scheduler.params.cos_min_ratio"
-        yield settings.decide(
+        yield settings.derive(
             "problem.job.min_learning_rate", product_of_numbers(ratio, peak), path
         )
     else:
         path = "scheduler.params.warmup_max_lr"
-        yield settings.read("problem.job.learning_rate", path, DEFAULT_PEAK)
+        yield settings.derive_from("problem.job.learning_rate", path, DEFAULT_PEAK)
     if decay == "linear":
-        yield settings.decide("problem.job.min_learning_rate", 0, "scheduler.type")
+        yield settings.derive("problem.job.min_learning_rate", 0, "scheduler.type")
 
 
 def _precision_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
@@ -134,13 +134,13 @@ def _precision_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     kinds = [name for name in ("bf16", "fp16") if settings.get(f"{name}.enabled", False) is True]
     # DeepSpeed rejects both at once.
     precision = "+".join(kinds) or "fp32"
-    yield settings.decide("problem.job.precision", precision, f"{(kinds or ['bf16'])[0]}.enabled")
+    yield settings.derive("problem.job.precision", precision, f"{(kinds or ['bf16'])[0]}.enabled")
     for name in {"bf16", "fp16"} - set(kinds):
         # train.py creates the weights in the format of a section that exists, enabled or not.
         if name in settings:
             yield settings.unexpected_setting(f"{name}.enabled")
     gradients = settings.get("data_types.grad_accum_dtype", precision)
-    yield settings.decide(
+    yield settings.derive(
         "problem.job.gradient_precision",
         gradients,
         "data_types.grad_accum_dtype",
@@ -151,11 +151,11 @@ def _precision_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
 
 def _zero_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     stage = settings.get("zero_optimization.stage", 0)
-    yield settings.decide("layout.zero_stage", stage, "zero_optimization.stage")
+    yield settings.derive("layout.zero_stage", stage, "zero_optimization.stage")
     gathers = "zero_optimization.stage3_gather_16bit_weights_on_model_save"
     if stage == 3:  # the program saves whole weights only if it saves checkpoints
         saves = settings.get(gathers, False)
-        yield settings.decide(
+        yield settings.derive(
             "problem.job.checkpoint_dir", saves or None, gathers, lambda plan: bool(plan) is saves
         )
     overlap = settings.get("zero_optimization.overlap_comm")
@@ -166,7 +166,9 @@ def _zero_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
         ("zero_quantized_weights", "quantized_weights", False),
         ("zero_quantized_gradients", "quantized_gradients", False),
     ):
-        yield settings.read(f"layout.zero_plus.{field}", f"zero_optimization.{setting}", default)
+        yield settings.derive_from(
+            f"layout.zero_plus.{field}", f"zero_optimization.{setting}", default
+        )
 
 
 def _offload_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
@@ -174,17 +176,17 @@ def _offload_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     for section, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         place = f"zero_optimization.{section}"
         device = settings.get(f"{place}.device", "none")
-        yield settings.decide(f"layout.offload.{field}", device, f"{place}.device")
+        yield settings.derive(f"layout.offload.{field}", device, f"{place}.device")
         if device == "nvme":
             folders[f"{place}.nvme_path"] = settings.get(f"{place}.nvme_path")
         if device != "none":
             # Versions differ in the default.
-            yield from settings.expect(f"{place}.pin_memory", True)
+            yield from settings.require(f"{place}.pin_memory", True)
     for setting, folder in folders.items():
-        yield settings.decide("layout.offload.nvme_path", folder, setting)
+        yield settings.derive("layout.offload.nvme_path", folder, setting)
     if folders:
         for setting, (value, default) in NVME.items():
-            yield from settings.expect(setting, value, default)
+            yield from settings.require(setting, value, default)
 
 
 def _parallel_settings(
@@ -193,14 +195,14 @@ def _parallel_settings(
     """Yield the parallel sizes in ``ds_config.json``; ``train.json`` has the other sizes."""
     autotp = settings.get("tensor_parallel.autotp_size", 1)
     if autotp != 1 or (topology.model > 1 and topology.pipe == 1 and not topology.has_experts):
-        yield settings.decide("layout.tp", autotp, "tensor_parallel.autotp_size")
+        yield settings.derive("layout.tp", autotp, "tensor_parallel.autotp_size")
         if "train_batch_size" in settings:
             yield settings.unexpected_setting("train_batch_size")
     sequence = settings.get("sequence_parallel_size", 1)
-    yield settings.decide("layout.cp", sequence, "sequence_parallel_size")
+    yield settings.derive("layout.cp", sequence, "sequence_parallel_size")
     # DeepSpeed creates groups for sequences only if both sizes are set.
     if sequence != 1 or "data_parallel_size" in settings:
-        yield settings.read("layout.dp", "data_parallel_size")
+        yield settings.derive_from("layout.dp", "data_parallel_size")
 
 
 def _recompute_settings(
@@ -211,5 +213,5 @@ def _recompute_settings(
     if topology.pipe > 1:
         found = ("full", "uniform", layers) if layers else ("none", None, None)
         for name, value in zip(("granularity", "method", "layers"), found, strict=True):
-            yield settings.decide(f"layout.recompute.{name}", value, interval)
-    yield from settings.expect("activation_checkpointing.partition_activations", False, False)
+            yield settings.derive(f"layout.recompute.{name}", value, interval)
+    yield from settings.require("activation_checkpointing.partition_activations", False, False)

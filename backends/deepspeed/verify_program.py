@@ -120,22 +120,22 @@ def program_settings(
     """
     yield from read_parallel_sizes(settings, topology)
     for name in ("sequence_length", "steps", "seed"):
-        yield settings.read(f"problem.job.{name}", name)
+        yield settings.derive_from(f"problem.job.{name}", name)
     for setting, name in (("save", "dir"), ("interval", "interval")):
-        yield settings.read(f"problem.job.checkpoint_{name}", f"checkpoint.{setting}")
-    yield settings.read("problem.job.load_dir", "checkpoint.load")
+        yield settings.derive_from(f"problem.job.checkpoint_{name}", f"checkpoint.{setting}")
+    yield settings.derive_from("problem.job.load_dir", "checkpoint.load")
     yield from _recompute_settings(settings, topology)
     yield from _stage_settings(settings)
     for name in ("global_batch", "data"):
-        yield settings.read(f"problem.job.{name}", name)
+        yield settings.derive_from(f"problem.job.{name}", name)
     tokenizer = settings.get("tokenizer", "missing") or None
-    yield settings.decide("problem.job.tokenizer_model", tokenizer, "tokenizer")
+    yield settings.derive("problem.job.tokenizer_model", tokenizer, "tokenizer")
     if builds_with_transformers(settings):
         yield from transformers_settings(settings)
         emitted = False
     else:
         for setting, field in MODEL.items():
-            yield settings.read(f"problem.model.{field}", f"model.{setting}")
+            yield settings.derive_from(f"problem.model.{field}", f"model.{setting}")
     yield from _expert_settings(settings, emitted)
     if emitted:
         for path, value in WITHOUT.items():
@@ -158,9 +158,9 @@ def read_parallel_sizes(
         settings.get(f"topology.{size}")
         # ZeRO shards over all data-parallel ranks.
         value = topology.data if axis == "dp_shard" else sizes[axis]
-        yield settings.decide(f"layout.{axis}", value, f"topology.{size}")
-    yield settings.decide("layout.world", topology.world, "topology.data")
-    yield settings.decide("layout.dp_replicate", 1)
+        yield settings.derive(f"layout.{axis}", value, f"topology.{size}")
+    yield settings.derive("layout.world", topology.world, "topology.data")
+    yield settings.derive("layout.dp_replicate", 1)
 
 
 def _recompute_settings(
@@ -168,10 +168,10 @@ def _recompute_settings(
 ) -> Iterator[DerivedSetting]:
     again = settings.get("recompute")
     granularity = {True: "full", False: "none"}.get(again) if isinstance(again, bool) else None
-    yield settings.decide("layout.recompute.granularity", granularity, "recompute")
+    yield settings.derive("layout.recompute.granularity", granularity, "recompute")
     if topology.pipe == 1:
-        yield settings.decide("layout.recompute.method", "uniform" if again else None, "recompute")
-        yield settings.decide("layout.recompute.layers", 1 if again else None, "recompute")
+        yield settings.derive("layout.recompute.method", "uniform" if again else None, "recompute")
+        yield settings.derive("layout.recompute.layers", 1 if again else None, "recompute")
 
 
 def _stage_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
@@ -184,17 +184,17 @@ def _stage_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
         chunk |= {"embedding": stage == 0, "loss": stage == len(counts) - 1}
         chunks.append([chunk])
         first += layers
-    yield settings.decide("layout.split.chunks", chunks, "stages")
+    yield settings.derive("layout.split.chunks", chunks, "stages")
 
 
 def _expert_settings(settings: EmittedSettings, emitted: bool) -> Iterator[DerivedSetting]:
     if "experts" not in settings:
-        yield settings.decide("problem.model.experts", None)
+        yield settings.derive("problem.model.experts", None)
         return
     for name in EXPERTS:
-        yield settings.read(f"problem.model.experts.{name}", f"experts.{name}")
+        yield settings.derive_from(f"problem.model.experts.{name}", f"experts.{name}")
     pattern = _expert_layer_pattern(settings.get("experts.layers"), settings.get("model.layers"))
-    yield settings.decide("problem.model.experts.pattern", pattern, "experts.layers")
+    yield settings.derive("problem.model.experts.pattern", pattern, "experts.layers")
     if emitted:
         for name, value in WITHOUT_EXPERTS.items():
             yield DerivedSetting(f"problem.model.experts.{name}", value, settings.file)

@@ -125,7 +125,7 @@ class FsdpVerifier(DeviceMeshVerifier):
             yield from llama_model_settings(PROGRAM)
             yield DerivedSetting("problem.model.tied_embeddings", False, PROGRAM)
             for name, field in MODEL.items():
-                yield settings.read(f"problem.model.{field}", f"model.{name}")
+                yield settings.derive_from(f"problem.model.{field}", f"model.{name}")
         yield from settings.unread_settings()
 
 
@@ -139,29 +139,29 @@ def _read_sharding_settings(
     stage = 0 if wrapper == "ddp" else 3 if reshard else 2
     # Tensor parallelism needs fully_shard even for replicas, which are shards of one rank.
     alone = sizes.dp_shard == 1 and not reshard
-    yield settings.decide(
+    yield settings.derive(
         "layout.zero_stage", stage, "reshard_after_forward", lambda plan: alone and plan == 0
     )
     if wrapper != "ddp":
-        yield from settings.expect("strategy", "hsdp" if sizes.dp_replicate > 1 else "fsdp")
-    yield from settings.expect("reshard_after_forward", stage == 3)
+        yield from settings.require("strategy", "hsdp" if sizes.dp_replicate > 1 else "fsdp")
+    yield from settings.require("reshard_after_forward", stage == 3)
     yield from read_mesh_settings(settings, sizes, AXES, 0 if alone else stage)
-    yield settings.read("layout.sequence_parallel", "sequence_parallel")
+    yield settings.derive_from("layout.sequence_parallel", "sequence_parallel")
 
 
 def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     for setting, field in JOB.items():
-        yield settings.read(f"problem.job.{field}", setting)
+        yield settings.derive_from(f"problem.job.{field}", setting)
     for name in ("checkpoint_dir", "load_dir"):
-        yield settings.decide(f"problem.job.{name}", settings.get(name, "missing") or None, name)
+        yield settings.derive(f"problem.job.{name}", settings.get(name, "missing") or None, name)
     yield from read_batch_settings(
         settings, "micro_batch", "gradient_accumulation_steps", sizes.dp_replicate * sizes.dp_shard
     )
     again = settings.get("activation_checkpointing")
     yield from read_recompute_settings(settings, again, "activation_checkpointing")
     tokenizer = settings.get("tokenizer", "missing") or None
-    yield settings.decide("problem.job.tokenizer_model", tokenizer, "tokenizer")
-    yield settings.read("problem.model.layers", "layers")
+    yield settings.derive("problem.job.tokenizer_model", tokenizer, "tokenizer")
+    yield settings.derive_from("problem.model.layers", "layers")
     yield from single_stage_settings(settings, "layers")
 
 

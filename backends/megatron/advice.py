@@ -105,16 +105,17 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     # With another batch, the search may choose other sizes, unless the spec fixes them.
     fixed = all((pins.tp, pins.cp, pins.pp, pins.micro_batch)) and pins.vpp == layout.vpp
     larger = (
-        f"a global batch of {better_count * step} reduces the bubble to {better:.2f}"
+        f"a larger vpp, or a global batch of {better_count * step}, which reduces the bubble to "
+        f"{better:.2f}"
         if fixed
-        else "a larger global batch reduces the bubble of this layout; compare with `parc search "
-        f"--set job.global_batch={better_count * step}`, which may rank another layout first"
+        else "a larger vpp or a larger global batch; `parc search --set "
+        f"job.global_batch={better_count * step}` shows the best layouts for such a batch"
     )
     finding = Finding(
         message=f"pipeline bubble of {100 * share:.0f} %: "
         f"pp={layout.pp} with {count} micro-batches",
         label=f"bubble {formula}, aim for {MOST_BUBBLE:.2f} or less",
-        help=f"{larger}; a larger vpp also reduces the bubble",
+        help=f"use {larger}",
         causes=(Cause("job.global_batch", f"{count} micro-batches per pipeline"),),
     )
     # P08: some stages are idle at any time. P16: stages are idle at the start and the end of a

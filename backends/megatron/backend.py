@@ -21,10 +21,10 @@ from parc.backends.megatron.rules.all_rules import megatron_rules
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.split import split_with_counts
 from parc.backends.megatron.tokenizers import padded_vocab
+from parc.backends.megatron.traffic import MEGATRON_TRAFFIC
 from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
-    FUSED_KERNELS,
     Artifact,
     CapturedGraphs,
     GradientExchange,
@@ -161,7 +161,7 @@ class Megatron:
 
     def program_traffic(self, problem: Problem) -> ProgramTraffic:
         """Return the memory traffic of the kernels of TransformerEngine and Megatron-Core."""
-        return FUSED_KERNELS
+        return MEGATRON_TRAFFIC
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows after Megatron has padded the vocabulary."""

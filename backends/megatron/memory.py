@@ -149,6 +149,8 @@ def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:
         name="megatron",
         state=state,
         saved_bytes=SAVED_BYTES.get(precision, 2.0),
+        fused_norms=True,
+        gathers_again=True,
         workspace_bytes=workspace_bytes(generation),
         grouped_workspace_bytes=GROUPED_STREAMS * transformer_engine_workspace_bytes(generation),
         placeholder_bytes=2.0,

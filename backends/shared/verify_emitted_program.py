@@ -68,16 +68,16 @@ def transformers_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]
         hub = text.removeprefix(HUB).rstrip("/") if text.startswith(HUB) else ""
         return source in (hub, "" if "://" in text else text.partition("#")[0])
 
-    yield settings.decide("problem.model.source", source, "model.source", is_source)
+    yield settings.derive("problem.model.source", source, "model.source", is_source)
     family = settings.get("model.family")
 
     def is_family(planned: Any) -> bool:
         return bool(COPIES.get(planned) == family)
 
-    yield settings.decide("problem.model.family", family, "model.family", is_family)
+    yield settings.derive("problem.model.family", family, "model.family", is_family)
     for name, field in SIZES.items():
         if f"model.{name}" in settings or name in ("layers", "hidden", "vocab"):
-            yield settings.read(f"problem.model.{field}", f"model.{name}")
+            yield settings.derive_from(f"problem.model.{field}", f"model.{name}")
 
 
 def verify_imported_file(

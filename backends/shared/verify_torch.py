@@ -71,13 +71,13 @@ def read_mesh_settings(
             dp_shard are not yielded.
     """
     for axis in ("pp", "cp", "tp", "ep"):
-        yield settings.decide(f"layout.{axis}", getattr(sizes, axis), names.get(axis, ""))
+        yield settings.derive(f"layout.{axis}", getattr(sizes, axis), names.get(axis, ""))
     if stage:
         for axis in ("dp_replicate", "dp_shard"):
-            yield settings.decide(f"layout.{axis}", getattr(sizes, axis), names[axis])
+            yield settings.derive(f"layout.{axis}", getattr(sizes, axis), names[axis])
     replicas = sizes.dp_replicate * sizes.dp_shard
-    yield settings.decide("layout.dp", replicas, names["dp_replicate"])
-    yield settings.decide("layout.world", sizes.world, names["dp_shard"])
+    yield settings.derive("layout.dp", replicas, names["dp_replicate"])
+    yield settings.derive("layout.world", sizes.world, names["dp_shard"])
 
 
 def read_batch_settings(
@@ -92,9 +92,9 @@ def read_batch_settings(
         replicas: number of data-parallel ranks.
     """
     size, count = settings.positive_integer(micro_batch), settings.positive_integer(steps)
-    yield settings.decide("layout.micro_batch", size, micro_batch)
-    yield settings.decide("layout.micro_batches", count, steps)
-    yield settings.decide("problem.job.global_batch", size * count * replicas, steps)
+    yield settings.derive("layout.micro_batch", size, micro_batch)
+    yield settings.derive("layout.micro_batches", count, steps)
+    yield settings.derive("problem.job.global_batch", size * count * replicas, steps)
 
 
 def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[DerivedSetting]:
@@ -102,9 +102,9 @@ def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[De
 
     ``layers`` is the name of the setting that contains the number of layers.
     """
-    yield settings.decide("layout.vpp", 1)
+    yield settings.derive("layout.vpp", 1)
     # Without stages no schedule applies; the plan then has the default.
-    yield settings.decide("layout.schedule", "1f1b")
+    yield settings.derive("layout.schedule", "1f1b")
     if layers in settings:
         chunk = {
             "embedding": True,
@@ -113,7 +113,7 @@ def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[De
             "loss": True,
             "mtp_layers": 0,
         }
-        yield settings.decide("layout.split.chunks", [[chunk]], layers)
+        yield settings.derive("layout.split.chunks", [[chunk]], layers)
 
 
 def read_recompute_settings(
@@ -132,7 +132,7 @@ def read_recompute_settings(
         "modules": ["op"] if granularity == "selective" else [],
     }
     for name, value in parts.items():
-        yield settings.decide(f"layout.recompute.{name}", value, setting)
+        yield settings.derive(f"layout.recompute.{name}", value, setting)
 
 
 LLAMA = {

@@ -270,25 +270,25 @@ def read_config_settings(
     weights: Any = activations
     if activations == "bf16":
         weights = frozenset({"bf16", "fp8", "int4", "nvfp4", "mxfp4"})
-    yield config.decide("problem.service.setup.weights", weights, "dtype")
+    yield config.derive("problem.service.setup.weights", weights, "dtype")
     cache = config.get("kv_cache_config.dtype", "auto")
     kv = activations if cache == "auto" else cache
-    yield config.decide("problem.service.setup.kv", kv, "kv_cache_config.dtype")
-    yield config.decide("problem.service.quantize", False)
-    yield config.read(
+    yield config.derive("problem.service.setup.kv", kv, "kv_cache_config.dtype")
+    yield config.derive("problem.service.quantize", False)
+    yield config.derive_from(
         "limits.gpu_memory_utilization", "kv_cache_config.free_gpu_memory_fraction", 0.9
     )
     reuse = "kv_cache_config.enable_block_reuse"
-    yield config.read("problem.service.prefix_caching", reuse, True)
-    yield config.read("problem.service.block_tokens", "kv_cache_config.tokens_per_block", 32)
-    yield from config.expect("enable_chunked_prefill", True, False)
-    yield from config.expect("cuda_graph_config.enable_padding", True, False)
+    yield config.derive_from("problem.service.prefix_caching", reuse, True)
+    yield config.derive_from("problem.service.block_tokens", "kv_cache_config.tokens_per_block", 32)
+    yield from config.require("enable_chunked_prefill", True, False)
+    yield from config.require("cuda_graph_config.enable_padding", True, False)
     graphs = shared["max_batch_size"].number
-    yield from config.expect("cuda_graph_config.max_batch_size", graphs)
+    yield from config.require("cuda_graph_config.max_batch_size", graphs)
     layers = problem.get("model", {}).get("layers")
     yield from _read_stages(config, shared.size("pp_size"), layers)
     if problem:
-        yield from config.expect("moe_config.backend", _needed_moe_backend(problem))
+        yield from config.require("moe_config.backend", _needed_moe_backend(problem))
     yield from config.unread_settings()
 
 
@@ -302,12 +302,12 @@ def _read_stages(
     """
     path, partition = "layout.stages", config.get("pp_partition")
     if partition is not None:
-        yield config.decide(path, partition, "pp_partition")
+        yield config.derive(path, partition, "pp_partition")
     elif stages == 1:
         yield DerivedSetting(path, [], CONFIG, accepts=lambda planned: len(planned) < 2)
     elif layers is not None and stages <= layers:
         split = [layers // stages + (stage < layers % stages) for stage in range(stages)]
-        yield config.decide(path, split)
+        yield config.derive(path, split)
 
 
 def _needed_moe_backend(problem: Mapping[str, Any]) -> str | None:

@@ -249,23 +249,23 @@ def read_model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     if "spec.flavor" in settings:
         yield from _registry_model_settings(settings)
         return
-    yield from settings.expect(f"spec.{CALLED}", CodeExpression("model"))
-    yield from settings.expect(f"model.{CALLED}", CodeExpression("dict"))
-    yield from settings.expect(f"rope.{CALLED}", CodeExpression("dict"))
+    yield from settings.require(f"spec.{CALLED}", CodeExpression("model"))
+    yield from settings.require(f"model.{CALLED}", CodeExpression("dict"))
+    yield from settings.require(f"rope.{CALLED}", CodeExpression("dict"))
     yield from llama_model_settings(MODULE)
     yield DerivedSetting("problem.model.attention.qkv_bias", False, MODULE)
     for setting, field in SIZES.items():
-        yield settings.read(f"problem.model.{field}", f"model.{setting}")
+        yield settings.derive_from(f"problem.model.{field}", f"model.{setting}")
     yield from _rotary_settings(settings)
 
 
 def _rotary_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the settings of rotary positions, with torchtitan's defaults for omitted settings."""
-    yield settings.read("problem.model.attention.head_dim", "rope.dim")
-    yield settings.read("problem.model.position.base", "rope.theta", 10000.0)
+    yield settings.derive_from("problem.model.attention.head_dim", "rope.dim")
+    yield settings.derive_from("problem.model.position.base", "rope.theta", 10000.0)
     longest = settings.get("rope.max_seq_len")
     enough = longest == settings.get("training.seq_len")
-    yield settings.decide(
+    yield settings.derive(
         "problem.model.position.max_positions",
         longest,
         "rope.max_seq_len",
@@ -274,19 +274,19 @@ def _rotary_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     )
     scaling = settings.get("rope.scaling", "none")
     kind = translate_name(SCALINGS, scaling)
-    yield settings.decide("problem.model.position.scaling", kind, "rope.scaling")
+    yield settings.derive("problem.model.position.scaling", kind, "rope.scaling")
     if kind == "llama3":
         for setting, field, default in (
             ("scaling_factor", "scaling_factor", 8.0),
             ("original_max_position_embeddings", "original_max_positions", 8192),
         ):
             path = f"problem.model.position.{field}"
-            yield settings.read(path, f"rope.{setting}", default)
+            yield settings.derive_from(path, f"rope.{setting}", default)
 
 
 def _registry_model_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the sizes and other features of the model that the module gets from the registry."""
-    yield from settings.expect(f"spec.{CALLED}", CodeExpression("model_registry"))
+    yield from settings.require(f"spec.{CALLED}", CodeExpression("model_registry"))
     key = (str(settings.get("registry")), str(settings.get("spec.flavor")))
     found: dict[str, Any] = {}
     if key in DENSE_FLAVORS:
@@ -301,7 +301,7 @@ def _registry_model_settings(settings: EmittedSettings) -> Iterator[DerivedSetti
     for field, value in found.items():
         # The features without a value, such as a window, are those that a model does not have.
         if value is not None or field not in FIELDS:
-            yield settings.decide(f"problem.model.{field}", value, "spec.flavor")
+            yield settings.derive(f"problem.model.{field}", value, "spec.flavor")
 
 
 def _other_features(key: tuple[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,10 +62,10 @@ TEST_TOKENIZER = "./tests/assets/tokenizer"
 def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
     """Yield all settings of the training run; those of the model are read elsewhere."""
     for section, name in CALLS.items():
-        yield from settings.expect(f"{section}.{CALLED}".lstrip("."), CodeExpression(name))
-    yield from settings.expect("model_spec", CodeExpression("spec"))
+        yield from settings.require(f"{section}.{CALLED}".lstrip("."), CodeExpression(name))
+    yield from settings.require("model_spec", CodeExpression("spec"))
     vocabulary = CodeExpression("spec.model.vocab_size")
-    yield from settings.expect("loss.loss_fn.global_vocab_size", vocabulary)
+    yield from settings.require("loss.loss_fn.global_vocab_size", vocabulary)
     yield from _sharding_settings(settings, sizes)
     yield from _stage_settings(settings, sizes)
     yield from _batch_settings(settings, sizes)
@@ -74,7 +74,7 @@ def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[D
     yield from _file_settings(settings)
     kind = settings.get(f"activation_checkpoint.{CALLED}")
     if kind is None:
-        yield from settings.expect("activation_checkpoint", None)
+        yield from settings.require("activation_checkpoint", None)
     granularity = RECOMPUTE.get(repr(kind), repr(kind)) if kind is not None else "none"
     yield from read_recompute_settings(settings, granularity, "activation_checkpoint")
 
@@ -89,13 +89,13 @@ def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
         reshard = "never" if sizes.pp > 1 else "always"
     stage = translate_name({"always": 3, "never": 2}, reshard)
     alone = sizes.dp_shard == 1 and stage == 2
-    yield settings.decide("layout.zero_stage", stage, path, lambda plan: alone and plan == 0)
+    yield settings.derive("layout.zero_stage", stage, path, lambda plan: alone and plan == 0)
     yield from read_mesh_settings(settings, sizes, AXES, 0 if alone else 3)
     path = "parallelism.enable_sequence_parallel"
-    yield settings.read("layout.sequence_parallel", path, True)
+    yield settings.derive_from("layout.sequence_parallel", path, True)
     # torchtitan gathers keys and values; without cp the value has no effect.
     lone = sizes.cp == 1
-    yield settings.decide("layout.cp_comm", "all_gather", AXES["cp"], lambda plan: lone)
+    yield settings.derive("layout.cp_comm", "all_gather", AXES["cp"], lambda plan: lone)
 
 
 def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
@@ -103,21 +103,21 @@ def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Der
     path = "parallelism.pipeline_parallel_schedule"
     name = settings.get(path, "1F1B")
     schedule = translate_name(SCHEDULES, name) if sizes.pp > 1 else "1f1b"
-    yield settings.decide("layout.schedule", schedule, path)
+    yield settings.derive("layout.schedule", schedule, path)
     if sizes.pp == 1:
-        yield settings.decide("layout.vpp", 1)
+        yield settings.derive("layout.vpp", 1)
         if "model.n_layers" in settings:
             chunks = _model_chunks([settings.get("model.n_layers")], 1, schedule)
-            yield settings.decide("layout.split.chunks", chunks, "model.n_layers")
+            yield settings.derive("layout.split.chunks", chunks, "model.n_layers")
         return
-    yield from settings.expect(f"{STAGES}.{CALLED}", CodeExpression("stages"))
+    yield from settings.require(f"{STAGES}.{CALLED}", CodeExpression("stages"))
     counts = settings.get(f"{STAGES}.0")
     if not _is_split(counts) or len(counts) % sizes.pp:
         yield settings.unexpected_setting(f"{STAGES}.0")
         return
-    yield settings.decide("layout.vpp", len(counts) // sizes.pp, STAGES)
+    yield settings.derive("layout.vpp", len(counts) // sizes.pp, STAGES)
     chunks = _model_chunks(counts, sizes.pp, schedule)
-    yield settings.decide("layout.split.chunks", chunks, f"{STAGES}.0")
+    yield settings.derive("layout.split.chunks", chunks, f"{STAGES}.0")
     if "model.n_layers" in settings and sum(counts) != settings.get("model.n_layers"):
         yield settings.unexpected_setting(f"{STAGES}.0")
 
@@ -154,75 +154,75 @@ def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Der
     if sizes.pp > 1:
         path = "parallelism.pipeline_parallel_microbatch_size"
         micro = settings.positive_integer(path, 1)
-        yield settings.decide("problem.job.global_batch", local * replicas, path)
-    yield settings.decide("layout.micro_batch", micro, path)
-    yield settings.decide("problem.job.global_batch", total, "training.global_batch_size")
-    yield settings.decide("layout.micro_batches", total / (micro * replicas), path)
+        yield settings.derive("problem.job.global_batch", local * replicas, path)
+    yield settings.derive("layout.micro_batch", micro, path)
+    yield settings.derive("problem.job.global_batch", total, "training.global_batch_size")
+    yield settings.derive("layout.micro_batches", total / (micro * replicas), path)
 
 
 def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[DerivedSetting]:
-    yield settings.read("problem.job.sequence_length", "training.seq_len", 2048)
-    yield settings.read("problem.job.steps", "training.steps", 10000)
+    yield settings.derive_from("problem.job.sequence_length", "training.seq_len", 2048)
+    yield settings.derive_from("problem.job.steps", "training.steps", 10000)
     for setting, field, default in (
         ("mixed_precision_param", "precision", "bfloat16"),
         ("mixed_precision_reduce", "gradient_precision", "float32"),
     ):
         name = settings.get(f"training.{setting}", default)
-        yield settings.decide(
+        yield settings.derive(
             f"problem.job.{field}", translate_name(FORMATS, name), f"training.{setting}"
         )
     # CUDA graphs support neither pipelines nor the all-to-all of experts.
     graphs = "training.disable_cuda_graphs"
-    yield from settings.expect(graphs, sizes.pp > 1 or sizes.ep > 1, False)
+    yield from settings.require(graphs, sizes.pp > 1 or sizes.ep > 1, False)
     norm = settings.get("training.max_norm", 1.0)
     # 0 would scale all gradients to 0.
     clipping = 0 if norm == float("inf") else "all gradients to 0" if norm == 0 else norm
-    yield settings.decide("problem.job.gradient_clipping", clipping, "training.max_norm")
-    yield settings.read("problem.job.seed", "debug.seed")
+    yield settings.derive("problem.job.gradient_clipping", clipping, "training.max_norm")
+    yield settings.derive_from("problem.job.seed", "debug.seed")
 
 
 def _optimizer_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     peak = settings.get("optimizer.lr", 8e-4)
-    yield settings.decide("problem.job.learning_rate", peak, "optimizer.lr")
-    yield settings.read("problem.job.adam_epsilon", "optimizer.eps", 1e-8)
-    yield settings.read("problem.job.weight_decay", "optimizer.weight_decay", 0.1)
+    yield settings.derive("problem.job.learning_rate", peak, "optimizer.lr")
+    yield settings.derive_from("problem.job.adam_epsilon", "optimizer.eps", 1e-8)
+    yield settings.derive_from("problem.job.weight_decay", "optimizer.weight_decay", 0.1)
     betas = settings.get("optimizer.betas", (0.9, 0.95))
     pair = betas if isinstance(betas, tuple | list) and len(betas) == 2 else (betas, betas)
     for number, beta in enumerate(pair, start=1):
-        yield settings.decide(f"problem.job.adam_beta{number}", beta, "optimizer.betas")
-    yield settings.read("problem.job.warmup_steps", "lr_scheduler.warmup_steps", 200)
+        yield settings.derive(f"problem.job.adam_beta{number}", beta, "optimizer.betas")
+    yield settings.derive_from("problem.job.warmup_steps", "lr_scheduler.warmup_steps", 200)
     total = settings.get("lr_scheduler.total_steps")
-    yield settings.decide("problem.job.lr_decay_steps", total, "lr_scheduler.total_steps")
+    yield settings.derive("problem.job.lr_decay_steps", total, "lr_scheduler.total_steps")
     least = settings.get("lr_scheduler.min_lr_factor", 0.0)
     path = "lr_scheduler.min_lr_factor"
-    yield settings.decide("problem.job.min_learning_rate", product_of_numbers(least, peak), path)
+    yield settings.derive("problem.job.min_learning_rate", product_of_numbers(least, peak), path)
     ratio, path = settings.get("lr_scheduler.decay_ratio"), "lr_scheduler.decay_ratio"
     decay = settings.get("lr_scheduler.decay_type", "linear")
     if decay == "linear" and ratio is not None:
         decay = "wsd" if ratio else "constant"
     elif ratio is not None:
         yield settings.unexpected_setting(path)
-    yield settings.decide("problem.job.lr_decay", decay, "lr_scheduler.decay_type")
+    yield settings.derive("problem.job.lr_decay", decay, "lr_scheduler.decay_type")
     if decay == "wsd":
-        yield settings.decide("problem.job.wsd_decay_steps", product_of_numbers(ratio, total), path)
+        yield settings.derive("problem.job.wsd_decay_steps", product_of_numbers(ratio, total), path)
 
 
 def _file_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the settings that name files: tokenizer, training data and checkpoints."""
     path = "hf_assets_path"
     folder = settings.get(path, TEST_TOKENIZER)
-    yield settings.decide(
+    yield settings.derive(
         "problem.job.tokenizer_model",
         folder,
         path,
         lambda plan: plan is None and folder == DEFAULT_TOKENIZER,
     )
-    yield from settings.expect("dataloader.dataset", "c4", "c4_test")
+    yield from settings.require("dataloader.dataset", "c4", "c4_test")
     data = settings.get("dataloader.dataset_path")
     path = "dataloader.dataset_path"
-    yield settings.decide("problem.job.data", [] if data is None else [data], path)
+    yield settings.derive("problem.job.data", [] if data is None else [data], path)
     save, load = settings.get("checkpoint.folder"), settings.get("checkpoint.initial_load_path")
-    yield settings.decide("problem.job.checkpoint_dir", save, "checkpoint.folder")
-    yield settings.decide("problem.job.load_dir", load, "checkpoint.initial_load_path")
-    yield from settings.expect("checkpoint.enable", bool(save or load), False)
-    yield settings.read("problem.job.checkpoint_interval", "checkpoint.interval", 500)
+    yield settings.derive("problem.job.checkpoint_dir", save, "checkpoint.folder")
+    yield settings.derive("problem.job.load_dir", load, "checkpoint.initial_load_path")
+    yield from settings.require("checkpoint.enable", bool(save or load), False)
+    yield settings.derive_from("problem.job.checkpoint_interval", "checkpoint.interval", 500)

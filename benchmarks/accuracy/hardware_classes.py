@@ -22,13 +22,22 @@ def generation(name: str) -> Generation:
     return found
 
 
+_OLD_MEGATRON = Efficiency(
+    unfused=True,
+    overlaps_tp=False,
+    overlaps_gradients=False,
+    separate_sums=True,
+    shares_first_nic=True,
+)
+"""Prior of Megatron-LM before 3.0 and its forks, such as Megatron-DeepSpeed, which neither overlap
+communication with computation nor fuse the accumulation of gradients."""
+
+
 def class_row(hardware: str) -> Efficiency:
     """Return the row of a class, ``hopper/transformer-engine``; the prior if there is no run."""
     name, _, stack = hardware.partition("/")
-    unfused = stack in ("unfused", "bigscience")
-    return generation(name).efficiency.get(
-        stack, Efficiency(unfused=unfused, overlaps_tp=not unfused)
-    )
+    known = generation(name).efficiency
+    return known.get(stack, _OLD_MEGATRON if stack in ("unfused", "bigscience") else Efficiency())
 
 
 @cache

@@ -98,17 +98,24 @@ TRITON_ATTENTION = 1.3
 """Time of FlashAttention in Triton, divided by that of FlashAttention-2: the lower end of 1.3 to
 2.5 (arXiv:2307.08691, section 1)."""
 
-FLAGS: dict[str, tuple[str, bool]] = {
-    "unfused-core": ("unfused", True),
-    "async-linear": ("overlaps_tp", True),  # Megatron-LM 3.0
-    "blocking-tp": ("overlaps_tp", False),
-    "flash-attention-2": ("flash_attention_2", True),
-    "blocking-hops": ("blocking_hops", True),  # pipelines of DeepSpeed
-    "fused-experts": ("fused_experts", True),
-    "token-drop": ("fused_routing", False),
-    "unfused-routing": ("fused_routing", False),
+FLAGS: dict[str, dict[str, bool]] = {
+    "unfused-core": {"unfused": True},
+    # Megatron-LM 3.0 (megatron/mpu/layers.py, LinearWithGradAccumulationAndAsyncAllreduce) and its
+    # containers with NCCL 2.12.
+    "async-linear": {
+        "overlaps_tp": True,
+        "overlaps_gradients": True,
+        "separate_sums": False,
+        "shares_first_nic": False,
+    },
+    "blocking-tp": {"overlaps_tp": False},  # library "scaling" of Aleph Alpha
+    "flash-attention-2": {"flash_attention_2": True},
+    "blocking-hops": {"blocking_hops": True},  # pipelines of DeepSpeed
+    "fused-experts": {"fused_experts": True},
+    "token-drop": {"fused_routing": False},
+    "unfused-routing": {"fused_routing": False},
 }
-"""Feature of a run -> flag of its efficiency row, with the value of the flag."""
+"""Feature of a run -> flags of its efficiency row, with their values."""
 FACTORS: dict[str, tuple[str, float]] = {
     "triton-attention": ("attention", TRITON_ATTENTION),
     "eager": ("stream", EAGER_STREAM),
@@ -123,7 +130,12 @@ features with the same parameter, the later one counts."""
 
 def with_features(row: Efficiency, words: str) -> Efficiency:
     """Return the parameters for a run with these features (``wide_words.features``)."""
-    flags = {field: value for word, (field, value) in FLAGS.items() if word in words}
+    flags = {
+        field: value
+        for word, values in FLAGS.items()
+        if word in words
+        for field, value in values.items()
+    }
     factors = {
         field: getattr(row, field) * factor
         for word, (field, factor) in FACTORS.items()

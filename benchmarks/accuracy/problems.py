@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from parc.backends.megatron.backend import Megatron
+from parc.backends.megatron.traffic import MEGATRON_TRAFFIC
 from parc.backends.shared.torch.traffic import (
     compiled_traffic,
     transformers_traffic,
@@ -13,7 +14,6 @@ from parc.backends.shared.torch.traffic import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
-    FUSED_KERNELS,
     Cluster,
     Goals,
     InputExchanges,
@@ -91,7 +91,7 @@ def _megatron_of_2023(model: Model) -> ProgramTraffic:
     RMSNorm, rotation and gated activation consist of separate kernels of torch.
     """
     separate = transformers_traffic(model)
-    fused = replace(FUSED_KERNELS, gated=separate.gated)
+    fused = replace(MEGATRON_TRAFFIC, gated=separate.gated)
     if model.norm == "rmsnorm":
         fused = replace(fused, norm=separate.norm)
     rotates = model.position.kind == "rope"
@@ -114,7 +114,7 @@ def _aleph_alpha_with_fused_norm(model: Model) -> ProgramTraffic:
 
 def _internevo(_: Model) -> ProgramTraffic:
     # Gradients of micro-batches are added in bf16: two reads and a write.
-    return replace(FUSED_KERNELS, sum_bytes=6.0, separate_launches=True)
+    return replace(MEGATRON_TRAFFIC, sum_bytes=6.0, separate_launches=True)
 
 
 def _transformers_under_deepspeed(model: Model) -> ProgramTraffic:

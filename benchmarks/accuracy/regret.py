@@ -24,7 +24,7 @@ from parc.compiler.ir import Layout
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import LayoutPoint
 from parc.compiler.search.rank_layouts import simplicity_key
-from parc.compiler.spec.job_spec import TIE
+from parc.compiler.spec.job_spec import DEFAULT_TIE
 
 MIN_LAYOUTS = 3
 """Smallest number of layouts in a sweep."""
@@ -107,7 +107,9 @@ def _evaluate_sweep(name: str, cases: list[Case]) -> Sweep | None:
     picked = min(layouts, key=lambda layout: layout.predicted)
     naive = min(layouts, key=lambda layout: layout.naive)
     slowest = max(layout.predicted for layout in layouts)
-    tied = [layout for layout in layouts if layout.predicted <= (1 + TIE) * picked.predicted]
+    tied = [
+        layout for layout in layouts if layout.predicted <= (1 + DEFAULT_TIE) * picked.predicted
+    ]
     simplest = min(tied, key=lambda layout: (layout.simplicity, layout.predicted))
     return Sweep(
         name=name,

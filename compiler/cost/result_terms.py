@@ -17,14 +17,14 @@ RESULTS: tuple[EstimateTerm, ...] = (
         "bytes",
         "memory",
         "sum of all memory terms of a pipeline stage; the fullest stage decides if a plan fits",
-        "docs/cost-model.md#memory",
+        "docs/cost-model/memory.md",
     ),
     EstimateTerm(
         "total_seconds",
         "seconds",
         "step time",
         "sum of all terms of the step time, as exposed on the critical path",
-        "docs/cost-model.md#time-of-a-step",
+        "docs/cost-model/step-time.md",
     ),
     EstimateTerm(
         "step_low_seconds",

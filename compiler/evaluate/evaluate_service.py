@@ -27,7 +27,7 @@ from parc.compiler.topology.arrange_hosts import (
     service_hosts,
 )
 
-TIE = 0.03
+SERVICE_TIE = 0.03
 """Relative difference up to which two estimates count as equal, so that the simpler layout wins."""
 WAITING = 1e-6
 """Number of waiting requests that counts as 0, because the estimate has rounding errors."""
@@ -294,7 +294,7 @@ def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> 
     best = min(tried, key=lambda one: objective_value(problem, one))
     first = tried[0]
     pairs = zip(objective_value(problem, first), objective_value(problem, best), strict=True)
-    is_tied = all(mine <= other * (1 + TIE) for mine, other in pairs)
+    is_tied = all(mine <= other * (1 + SERVICE_TIE) for mine, other in pairs)
     return first if first.fits and is_tied else best
 
 
@@ -349,11 +349,11 @@ def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[
         return []
     primary, secondary = objective_value(problem, ordered[0])
     # A number of GPUs is exact, so only equal numbers are tied.
-    slack = 1.0 if problem.minimizes_gpus else 1 + TIE
+    slack = 1.0 if problem.minimizes_gpus else 1 + SERVICE_TIE
 
     def is_tied(found: ServingEstimate) -> bool:
         first, second = objective_value(problem, found)
-        return first <= primary * slack and second <= secondary * (1 + TIE)
+        return first <= primary * slack and second <= secondary * (1 + SERVICE_TIE)
 
     ties = sorted((found for found in ordered if is_tied(found)), key=_complexity_key)
     return ties + [found for found in ordered if not is_tied(found)]

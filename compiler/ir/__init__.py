@@ -54,6 +54,7 @@ from parc.compiler.ir.problem import (
 from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
 from parc.compiler.ir.program_traffic import (
     FUSED_KERNELS,
+    FusedSoftmax,
     InputExchanges,
     PassBytes,
     ProgramTraffic,
@@ -98,6 +99,7 @@ __all__ = [
     "Experts",
     "Fabric",
     "FeedForward",
+    "FusedSoftmax",
     "Generation",
     "Goals",
     "Gpu",

@@ -22,7 +22,7 @@ class Efficiency:
     another value only if this makes predictions of other sources better.
     """
 
-    # Relative times, fitted for each kernel stack and generation (docs/cost-model.md).
+    # Relative times, fitted for each kernel stack and generation (docs/cost-model/step-time.md).
     gemm: float = 1.10
     """Time of 16-bit matrix multiplications in a step on several GPUs, relative to the same kernels
     in a benchmark."""
@@ -74,9 +74,17 @@ class Efficiency:
     """True if the attention core is FlashAttention-2 on a GPU whose kernel benchmarks used newer
     kernels, such as cuDNN or FlashAttention-3 on Hopper."""
     overlaps_tp: bool = True
-    """True if weight gradients overlap with tensor-parallel collectives of the backward pass, as in
-    Megatron-LM from 3.0 on and nanotron. False for programs that let DTensor insert the
-    collectives, and for Megatron-LM of 2021 with its forks."""
+    """True if weight gradients overlap with tensor-parallel collectives of the backward pass. False
+    for programs that let DTensor insert the collectives, for example."""
+    overlaps_gradients: bool = True
+    """True if gradients are reduced during the backward pass. False if the reduction starts after
+    it, so that no computation hides it."""
+    separate_sums: bool = False
+    """True if a separate kernel adds the gradients of a micro-batch to the sum of the step. False
+    if the GEMM that computes a gradient also adds it."""
+    shares_first_nic: bool = False
+    """True if collectives run on NCCL before 2.12, whose rings of GPUs on different sockets all
+    take the first NIC of the host (``setup/links.py``)."""
     fused_routing: bool = True
     """True if one kernel permutes the routed tokens (Megatron's --moe-permute-fusion, which
     excludes token dropping)."""
@@ -91,8 +99,8 @@ class Efficiency:
     """True if a pipeline rank sends and receives one message after the other, and computes nothing
     meanwhile (DeepSpeed, runtime/pipe/schedule.py, TrainSchedule)."""
     whole_gradients: bool = False
-    """True if ranks reduce and clip whole gradients although ZeRO stage 1 needs only their shards,
-    and add those of each micro-batch in separate kernels (nanotron)."""
+    """True if ranks reduce and clip whole gradients although ZeRO stage 1 needs only their
+    shards."""
 
     @property
     def on_one_gpu(self) -> Efficiency:
@@ -102,15 +110,6 @@ class Efficiency:
         sets the pace.
         """
         return replace(self, gemm=1.0, gemm_low=1.0)
-
-    @property
-    def is_from_2021(self) -> bool:
-        """True for Megatron-LM before 3.0 and its forks, such as Megatron-DeepSpeed.
-
-        They neither overlap communication with computation nor fuse the accumulation of gradients,
-        and run with NCCL before 2.12.
-        """
-        return self.unfused and not self.overlaps_tp
 
 
 @frozen

@@ -89,8 +89,9 @@ class StateBytes:
 class ProgramMemory:
     """Memory needs of a training program that depend on its code, not only on the layout.
 
-    The defaults describe the fused 16-bit kernels of TransformerEngine. Values in bytes per element
-    count the tensors that autograd saves for one layer.
+    The defaults describe a 16-bit program with fused attention that saves each tensor once. Each
+    framework sets the fields in which its program differs. Values in bytes per element count the
+    tensors that autograd saves for one layer.
     """
 
     name: str
@@ -114,7 +115,7 @@ class ProgramMemory:
     norm_copies: float = 1.0
     """Number of copies of the residual stream that a norm saves; 3 for an unfused RMSNorm that
     computes in fp32."""
-    fused_norms: bool = True
+    fused_norms: bool = False
     """True if a norm is fused into the linear layer after it (TransformerEngine's LayerNormLinear),
     which saves the output of the norm at every recompute level. Norms before latent attention and
     before experts are never fused."""
@@ -134,7 +135,7 @@ class ProgramMemory:
     0 if it is the same."""
     repeats_keys: bool = False
     """True if keys and values are saved once per query head instead of once per key-value head."""
-    gathers_again: bool = True
+    gathers_again: bool = False
     """True if the backward pass gathers sequence-parallel inputs again; False if they stay
     gathered, as with DTensor."""
     last_product: bool = False
@@ -150,8 +151,8 @@ class ProgramMemory:
     """True if selective recomputation by operator also saves the outputs of the all-to-alls between
     experts."""
     loss_bytes: float = 6.0
-    """Bytes per logit at the memory peak: 6 for 16-bit logits and an fp32 softmax; 10 for
-    Megatron's fused loss."""
+    """Bytes per logit at the memory peak: 6 for 16-bit logits and an fp32 softmax; more if the loss
+    also stores fp32 logits or gradients."""
     split_loss_bytes: float = 0.0
     """Value of ``loss_bytes`` if tensor parallelism splits the vocabulary; 0 if it is the same."""
     whole_logits: bool = False

@@ -15,6 +15,37 @@ class PassBytes(NamedTuple):
 
 
 @frozen
+class FusedSoftmax:
+    """Kernel that fuses scale, mask and softmax of attention scores that are in memory."""
+
+    moved: PassBytes
+    """Bytes per score that the attention core moves if it uses this kernel."""
+    block: int
+    """Divisor of the number of rows and of the number of score matrices that the kernel needs."""
+    columns: tuple[int, int]
+    """Least and largest number of columns that the kernel accepts."""
+
+    def accepts(self, matrices: float, sequence: int) -> bool:
+        """Return True if the kernel accepts the scores of one layer and micro-batch.
+
+        ``matrices`` is the number of score matrices of a rank (micro-batch x heads), each with
+        ``sequence`` rows and columns.
+        """
+        least, largest = self.columns
+        is_aligned = matrices % self.block == 0 and sequence % self.block == 0
+        return is_aligned and least <= sequence <= largest
+
+
+SEPARATE_SCORES = PassBytes(45.0, 61.0)
+"""Bytes moved per 16-bit attention score if no kernel fuses any part of the core. Forward: the
+first product writes the score (2); a copy to fp32 (6), the scale (8), the mask (8), softmax in fp32
+(8) and a copy to 16 bit (6); dropout reads and writes, with a mask (5); the second product reads
+(2). Backward: a product writes the gradient (2); dropout (5); both copies (12), softmax (12), the
+mask, which copies the gradient first (16), and the scale (8); two products read the result (4);
+one product reads the output of dropout (2)."""
+
+
+@frozen
 class UnitCopies:
     """Bytes that a rank moves on its own GPU to gather and reduce sharded weights, per micro-batch.
 
@@ -70,6 +101,11 @@ class ProgramTraffic:
     scores: PassBytes | None = None
     """Per attention score and layer, if the program writes the scores of all heads to memory; None
     if a fused kernel computes attention."""
+    unfused_scores: PassBytes = SEPARATE_SCORES
+    """The same on GPUs for which the software stack has no fused attention kernel, if ``scores`` is
+    None and ``fused_softmax`` does not accept the shape."""
+    fused_softmax: FusedSoftmax | None = None
+    """Kernel that the program then uses for scale, mask and softmax; None if there is none."""
     sum_bytes: float = 0.0
     """Per stored gradient and micro-batch: addition to the sum of the step by a separate kernel. A
     step of one micro-batch has no such kernel."""
@@ -84,6 +120,18 @@ class ProgramTraffic:
     """Copies of sharded weights and gradients (ZeRO stages 2 and 3); None if there are none."""
     replicated: ProgramTraffic | None = None
     """Traffic of the program at ZeRO stage 0; None if it is the same."""
+
+    def score_bytes(self, matrices: float, sequence: int) -> PassBytes:
+        """Return the bytes moved per attention score by a core without a fused attention kernel.
+
+        ``matrices`` is the number of score matrices of a rank, each with ``sequence`` rows and
+        columns.
+        """
+        if self.scores is not None:
+            return self.scores
+        kernel = self.fused_softmax
+        accepted = kernel is not None and kernel.accepts(matrices, sequence)
+        return kernel.moved if kernel is not None and accepted else self.unfused_scores
 
 
 FUSED_KERNELS = ProgramTraffic(

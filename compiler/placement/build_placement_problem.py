@@ -36,7 +36,7 @@ TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
 """Parallel axis in the estimate -> (mesh, axes that the process groups span, pattern of the
 messages)."""
 
-TIE = 0.002
+PLACEMENT_TIE = 0.002
 """Tolerance as a fraction of the step time. Two orders of hosts count as equal if their exposed
 times differ by less, because the estimate is only accurate to a few per cent."""
 
@@ -59,6 +59,11 @@ TERMS = {
 } | dict.fromkeys(("etp", "gtp", "egtp"), "tp_seconds")
 """Parallel axis -> field of the estimated step time that contains the exposed seconds of this axis.
 Several axes can have the same field."""
+
+
+def placement_tie_seconds(estimate: Estimate) -> float:
+    """Return the difference in exposed seconds up to which two orders of hosts count as equal."""
+    return PLACEMENT_TIE * estimate.time.seconds_before_placement
 
 
 def build_placement_problem(
@@ -98,7 +103,7 @@ def build_placement_problem(
         weights=tuple(
             ALMOST_NOTHING if axis in CROSSES_FIRST[policy] else 1.0 for axis, *_ in flows
         ),
-        tie_seconds=TIE * estimate.time.seconds_before_placement if policy == "auto" else inf,
+        tie_seconds=placement_tie_seconds(estimate) if policy == "auto" else inf,
     )
 
 

@@ -23,7 +23,10 @@ from parc.compiler.ir import (
     Plan,
     Search,
 )
-from parc.compiler.placement.build_placement_problem import TIE, placement_problem_of_plan
+from parc.compiler.placement.build_placement_problem import (
+    placement_problem_of_plan,
+    placement_tie_seconds,
+)
 from parc.compiler.placement.order.lower_bounds import TimeBound
 from parc.compiler.placement.order.search_orders import lower_bounds
 from parc.compiler.placement.place_ranks import build_proof
@@ -94,8 +97,8 @@ def evaluate_placement(plan: Plan) -> Placement:
     row = PlacementAlternative(
         "hosts as locked", cost.busiest_bytes, cost.exposed_seconds, chosen=True
     )
-    tie_seconds = TIE * plan.estimate.time.seconds_before_placement
-    proof = build_proof(cost, lower_bounds(TimeBound(problem)), tie_seconds)
+    least = lower_bounds(TimeBound(problem))
+    proof = build_proof(cost, least, placement_tie_seconds(plan.estimate))
     return replace(placement, alternatives=(row,), proof=proof)
 
 

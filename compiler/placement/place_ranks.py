@@ -28,7 +28,10 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
-from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
+from parc.compiler.placement.build_placement_problem import (
+    build_placement_problem,
+    placement_tie_seconds,
+)
 from parc.compiler.placement.order.equivalent_hosts import HostSites
 from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
 from parc.compiler.placement.order.search_orders import (
@@ -136,7 +139,7 @@ def place_ranks(
         hosts=chosen.hosts,
         ranks_per_node=per_node,
         alternatives=tuple(_placement_alternative(one, one is chosen) for one in orders),
-        proof=build_proof(chosen.cost, result.least, TIE * estimate.time.seconds_before_placement),
+        proof=build_proof(chosen.cost, result.least, placement_tie_seconds(estimate)),
         devices=gpu_order(cluster.node, meshes, per_node),
     )
 

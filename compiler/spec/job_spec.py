@@ -122,7 +122,7 @@ class JobSpec(StrictModel):
     """Folder of the checkpoint that the run starts from. Required if kind is finetune."""
 
 
-TIE = 0.01
+DEFAULT_TIE = 0.01
 """Default of ``goals.tie``. In published sweeps of layouts, the chosen layout is on average 1.9 %
 slower than the fastest with any tie up to 2 %, and 3.7 % slower with a tie of 3 %."""
 
@@ -140,7 +140,7 @@ class GoalsSpec(StrictModel):
     """Percentage of device memory that must stay free, such as `8%`. A layout fits if the high end
     of its memory interval is at most the device memory minus this headroom. The default, 2 %,
     covers the memory that the driver reserves (torch reports 79.1 of 80 GiB)."""
-    tie: Percent = TIE
+    tie: Percent = DEFAULT_TIE
     """Difference between predicted step times up to which layouts count as equally fast, 1 % by
     default. Of the layouts that tie with the fastest one, PARC chooses the simplest. `0%` chooses
     the fastest."""

@@ -90,14 +90,14 @@ class EmittedSettings:
         shown = f"{path} = {self.values[path]!r}"
         return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[: SHOWN_CHARACTERS - 3]}..."
 
-    def decide(
+    def derive(
         self,
         path: str,
         value: Any,
         setting: str = "",
         accepts: Callable[[Any], bool] | None = None,
     ) -> DerivedSetting:
-        """Return the decision that the plan must have ``value`` at ``path``.
+        """Return a derived setting: the file implies ``value`` for ``path`` of the plan.
 
         Args:
             path: dotted path in the plan.
@@ -109,17 +109,17 @@ class EmittedSettings:
             path, value, self.file, self.line(setting), self.text(setting), accepts
         )
 
-    def read(self, path: str, setting: str, default: Any = None) -> DerivedSetting:
-        """Return the decision that the plan must have the value of ``setting`` at ``path``.
+    def derive_from(self, path: str, setting: str, default: Any = None) -> DerivedSetting:
+        """Return a derived setting: ``path`` of the plan has the value of ``setting``.
 
         Args:
             path: dotted path in the plan.
             setting: dotted path in the file.
             default: value that the target uses if the file omits the setting.
         """
-        return self.decide(path, self.get(setting, default), setting)
+        return self.derive(path, self.get(setting, default), setting)
 
-    def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[DerivedSetting]:
+    def require(self, setting: str, expected: Any, default: Any = None) -> Iterator[DerivedSetting]:
         """Yield a report if the value of ``setting`` is not ``expected``.
 
         Use this method for a setting for which the plan has no field.

@@ -155,6 +155,23 @@ def test_explain_describes_every_number_of_an_estimate(kind: type) -> None:
     assert {*numbers} - {*explainable_topics()} <= limit
 
 
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("layout.tp", "default: auto, PARC chooses the value"),
+        ("goals.tie", "default: 1%"),
+        ("goals.tie", "example: tie: 0.5%"),
+    ],
+)
+def test_explain_states_a_default_as_users_write_it(field: str, line: str) -> None:
+    assert line in parc("explain", field).output.splitlines()
+
+
+def test_explain_wraps_the_formula_of_a_term() -> None:
+    lines = parc("explain", "activations_bytes").output.splitlines()
+    assert max(map(len, lines)) <= 88
+
+
 def test_explain_suggests_a_similar_topic() -> None:
     result = parc("explain", "layout.tpp")
     assert result.exit_code == 2

@@ -20,7 +20,7 @@ from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.rank_layouts import KEPT, RESCORED, LayoutRanking
 from parc.compiler.search.search_layouts import search_layouts
 from parc.compiler.search.survivors import ROUNDING
-from parc.compiler.spec.job_spec import TIE
+from parc.compiler.spec.job_spec import DEFAULT_TIE
 from tests.search.search_reference import cost_model_of
 
 
@@ -56,7 +56,7 @@ def test_a_leader_is_a_tie_of_the_fastest(cost_model: CostModel, sieve: LayoutFi
     ranked = _ranking(sieve, cost_model).best_layouts(sieve.survivors, None)
     fastest = min(row.seconds for row in ranked)
     assert len(ranked) == KEPT
-    assert ranked[0].seconds <= fastest * (1 + TIE)
+    assert ranked[0].seconds <= fastest * (1 + DEFAULT_TIE)
     rest = [row.seconds for row in ranked[1:]]
     assert rest == sorted(rest)
 

@@ -10,7 +10,7 @@ import pytest
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate import evaluate_service, service_rules
 from parc.compiler.evaluate.estimate_layout import traffic_by_axis
-from parc.compiler.evaluate.evaluate_service import TIE, rank_services
+from parc.compiler.evaluate.evaluate_service import SERVICE_TIE, rank_services
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.search.enumerate_layouts import LayoutPoint, _pp_choices, truncated_split
 from parc.compiler.search.rank_layouts import simplicity_key
@@ -63,9 +63,9 @@ def test_a_split_of_last_resort_has_one_embedding_one_loss_and_consecutive_chunk
     ("first", "second", "tied"),
     [
         (1.0, 1.0, True),
-        (1 + TIE / 2, 1 + TIE / 2, True),
-        (1 + 2 * TIE, 1.0, False),
-        (1.0, 1 + 2 * TIE, False),
+        (1 + SERVICE_TIE / 2, 1 + SERVICE_TIE / 2, True),
+        (1 + 2 * SERVICE_TIE, 1.0, False),
+        (1.0, 1 + 2 * SERVICE_TIE, False),
     ],
 )
 def test_services_tie_within_3_percent_of_both_objectives(

@@ -196,33 +196,33 @@ def _named_as_field(one: DerivedSetting, found: TranslatedFields) -> DerivedSett
 
 def _repeated_values(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield the plan settings that a second field repeats."""
-    yield settings.read("problem.job.sequence_length", "dataset.seq_length")
-    yield settings.read("problem.job.seed", "dataset.random_seed")
+    yield settings.derive_from("problem.job.sequence_length", "dataset.seq_length")
+    yield settings.derive_from("problem.job.seed", "dataset.random_seed")
     for name in ("start_weight_decay", "end_weight_decay"):
-        yield settings.read("problem.job.weight_decay", f"scheduler.{name}")
+        yield settings.derive_from("problem.job.weight_decay", f"scheduler.{name}")
     if settings.get("tokenizer.tokenizer_type") == "NullTokenizer":
-        yield settings.read("problem.model.vocab", "tokenizer.vocab_size")
+        yield settings.derive_from("problem.model.vocab", "tokenizer.vocab_size")
     name = plain_text(settings.get("model.hf_model_id"))
     if name is not None:
-        yield settings.decide(
+        yield settings.derive(
             "problem.model.source", name, "model.hf_model_id", lambda source: str(name) in source
         )
     chunks = settings.get("model.virtual_pipeline_model_parallel_size", 1)
-    yield settings.decide("layout.vpp", chunks, "model.virtual_pipeline_model_parallel_size")
+    yield settings.derive("layout.vpp", chunks, "model.virtual_pipeline_model_parallel_size")
     overlap = chunks != 1
     for name in ("overlap_p2p_comm", "align_param_gather"):
-        yield from settings.expect(f"comm_overlap.{name}", overlap)
-    yield from settings.expect("comm_overlap.batch_p2p_comm", not overlap)
+        yield from settings.require(f"comm_overlap.{name}", overlap)
+    yield from settings.require("comm_overlap.batch_p2p_comm", not overlap)
 
 
 def _constant_fields(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     """Yield a report for each field whose value differs from the constant that plans assume."""
     for field, value in CONSTANTS.items():
-        yield from settings.expect(field, value)
+        yield from settings.require(field, value)
     plain = settings.get("model.multi_latent_attention") is not True
     if plain and settings.get("model.position_embedding_type") == "yarn":
         for field, value in YARN.items():
-            yield from settings.expect(field, value)
+            yield from settings.require(field, value)
 
 
 VERIFIER = BridgeVerifier()

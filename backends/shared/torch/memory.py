@@ -39,12 +39,10 @@ def fsdp2_memory() -> ProgramMemory:
     """
     return ProgramMemory(
         name="fsdp2",
-        fused_norms=False,
         # Bytes per parameter: fp32 weight 4, fp32 gradient 4, two fp32 Adam moments 8; gathered
         # weight 2.
         state=StateBytes(4.0, 4.0, 8.0, gathered=2.0),
         unit_bytes=4.0,
-        gathers_again=False,
         loss_bytes=14.0,
         split_loss_bytes=16.0,
         workspace_bytes=WORKSPACE_BYTES,

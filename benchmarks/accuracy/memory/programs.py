@@ -46,6 +46,8 @@ def nanotron() -> ProgramMemory:
     return ProgramMemory(
         name="nanotron",
         state=StateBytes(2.0, 6.0, 12.0),
+        fused_norms=True,
+        gathers_again=True,
         activation_copies=1.0,
         loss_bytes=14.0,
         workspace_bytes=64.0 * 2**20,
@@ -75,7 +77,7 @@ def bf16_adam() -> ProgramMemory:
         name="bf16_adam",
         state=StateBytes(2.0, 0.0, 4.0, step=2.0),
         repeats_keys=True,
-        fused_norms=False,
+        gathers_again=True,
         activation_copies=1.0,
         rotary_copies=1.0,
         loss_bytes=14.0,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 
 from benchmarks.accuracy.pages.page_tables import markdown
+from parc.compiler.ir import PassBytes
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Meaning and source of ``module.NAME`` in ``parc.compiler``; the value is read from the
+    """Meaning and source of ``package.module.NAME`` in ``parc``; the value is read from the
     module."""
 
     where: str
@@ -37,24 +38,14 @@ CONSTANTS = (
         "FlashAttention-3, arXiv:2407.08608, section 4.1: 1.5 to 2.0 forward, 1.5 to 1.75 backward",
     ),
     Constant(
-        "compiler.cost.kernels.layer_kernels.SCORE_BYTES",
-        "forward traffic per score without a fused kernel, bytes",
-        "counted: write, softmax, dropout with its mask, read",
+        "backends.megatron.traffic.FUSED_SOFTMAX.moved",
+        "traffic per score with a fused softmax but without fused attention, bytes",
+        "counted: writes and reads of the products, softmax, dropout with its mask",
     ),
     Constant(
-        "compiler.cost.kernels.layer_kernels.SCORE_GRADIENT_BYTES",
-        "backward traffic per score without a fused kernel, bytes",
-        "counted: write, dropout, softmax with its output, reads by three products",
-    ),
-    Constant(
-        "compiler.cost.kernels.layer_kernels.SEPARATE_SOFTMAX_BYTES",
-        "more forward traffic per score if no kernel fuses the softmax, bytes",
-        "counted: copy to fp32, scale, mask, softmax, copy to 16 bit",
-    ),
-    Constant(
-        "compiler.cost.kernels.layer_kernels.SEPARATE_SOFTMAX_GRADIENT_BYTES",
-        "the same in the backward pass, bytes",
-        "counted: gradients of the same five kernels",
+        "compiler.ir.program_traffic.SEPARATE_SCORES",
+        "traffic per score if no kernel fuses the softmax, bytes",
+        "counted: also copies to fp32 and to 16 bit, scale and mask",
     ),
     Constant(
         "compiler.cost.kernels.layer_kernels.STREAM_SHARE",
@@ -244,7 +235,7 @@ CONSTANTS = (
         "about four of five readings of reserved memory lie within the interval",
     ),
     Constant(
-        "compiler.spec.job_spec.TIE",
+        "compiler.spec.job_spec.DEFAULT_TIE",
         "relative difference below which predictions are ties",
         "the regret of published sweeps doubles at 3 %, and is constant up to 2 %",
     ),
@@ -269,18 +260,20 @@ CONSTANTS = (
 def constants_table() -> str:
     """Return the Markdown table of all constants: name, value, meaning, source."""
     rows = [
-        (f"`{one.where}`", _format_constant(_value(one.where)), one.meaning, one.source)
+        (
+            f"`{one.where}`",
+            _format_constant(resolve_name(f"parc.{one.where}")),
+            one.meaning,
+            one.source,
+        )
         for one in CONSTANTS
     ]
     return markdown(("constant", "value", "meaning", "source"), rows, words=4)
 
 
-def _value(where: str) -> object:
-    module, _, name = where.rpartition(".")
-    return getattr(import_module(f"parc.{module}"), name)
-
-
 def _format_constant(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_format_constant(one)}" for key, one in value.items())
+    if isinstance(value, PassBytes):
+        return f"forward {value.forward:g}, backward {value.backward:g}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

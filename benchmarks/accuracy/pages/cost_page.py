@@ -1,5 +1,6 @@
-"""Generated tables of docs/cost-model.md, each between ``<!-- generated: name -->`` and ``<!-- end
--->``.
+"""Generated tables of the pages of the cost model, docs/cost-model.md and docs/cost-model/.
+
+Each table is between ``<!-- generated: name -->`` and ``<!-- end -->``.
 
 *Written* blocks depend only on the source code and on other pages, so a test can check that they
 are current. *Measured* blocks contain predictions, which change with every parameter.
@@ -12,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from math import log
+from pathlib import Path
 from statistics import median
 
 from benchmarks.accuracy.cases import Case
@@ -60,6 +62,24 @@ def fill_blocks(page: str, blocks: Mapping[str, str]) -> str:
         return found[0] if new is None else f"{found['head']}\n{new}\n\n{found['tail']}"
 
     return BLOCK.sub(text, page)
+
+
+def fill_pages(pages: Sequence[Path], blocks: Mapping[str, str]) -> None:
+    """Replace the text of the given blocks in the files ``pages``; each block is on one page.
+
+    Raises:
+        KeyError: No page has one of the blocks.
+    """
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    names = {
+        page: {found["name"] for found in BLOCK.finditer(text)} for page, text in texts.items()
+    }
+    missing = set(blocks).difference(*names.values())
+    if missing:
+        raise KeyError(f"no page has the block {sorted(missing)}")
+    for page, text in texts.items():
+        own = {name: block for name, block in blocks.items() if name in names[page]}
+        page.write_text(fill_blocks(text, own), encoding="utf-8")
 
 
 def written_blocks(kernels: str) -> dict[str, str]:

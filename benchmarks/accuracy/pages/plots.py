@@ -1,7 +1,8 @@
-"""``python -m benchmarks.accuracy.pages.plots``: write figures and tables of docs/cost-model.md.
+"""``python -m benchmarks.accuracy.pages.plots``: write figures and tables of the cost model.
 
-Errors are read from docs/accuracy.md, which ``make accuracy`` writes first. Points are the open
-rows with predictions under the shipped parameters. The accuracy line of README.md is written too.
+The pages are docs/cost-model.md and those in docs/cost-model/. Errors are read from
+docs/accuracy.md, which ``make accuracy`` writes first. Points are the open rows with predictions
+under the shipped parameters. The accuracy line of README.md is written too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from benchmarks.accuracy.pages.bar_plot import Bars, bars_svg
 from benchmarks.accuracy.pages.comparison_plot import Point, ScatterChart, comparison_svg
 from benchmarks.accuracy.pages.cost_page import (
     fill_blocks,
+    fill_pages,
     measured_blocks,
     peer_table,
     step_time_lines,
@@ -48,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, text in figures(accuracy, cases, served).items():
         (folder / name).write_text(text, encoding="utf-8")
     blocks = {**written_blocks(kernels), **measured_blocks(cases, served)}
-    page = docs / "cost-model.md"
-    page.write_text(fill_blocks(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    fill_pages((docs / "cost-model.md", *sorted(folder.glob("*.md"))), blocks)
     readme = docs.parent / "README.md"
     tables = {"step-time": step_time_lines(accuracy), "peers": peer_table(accuracy)}
     text = fill_blocks(readme.read_text(encoding="utf-8"), tables)

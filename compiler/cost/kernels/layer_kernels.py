@@ -20,7 +20,6 @@ from parc.compiler.ir import (
     Layout,
     LowRank,
     Model,
-    PassBytes,
     ProgramTraffic,
 )
 from parc.compiler.ir.frozen import frozen
@@ -28,28 +27,6 @@ from parc.compiler.ir.frozen import frozen
 GemmShape = tuple[float, float, float]
 """(m, n, k) of C[m, n] = A[m, k] B[k, n]."""
 
-SCORE_BYTES = 12
-"""Bytes moved in the forward pass per 16-bit attention score, without a fused kernel. The first
-product writes the score; softmax reads it, except if it is masked, and writes it; dropout reads and
-writes it, with a mask; the second product reads it."""
-SCORE_GRADIENT_BYTES = 17
-"""Bytes moved in the backward pass per 16-bit attention score, without a fused kernel. A product
-writes the gradient of the score; dropout reads the gradient, with a mask, and writes it; softmax
-reads this gradient and the output of the forward softmax, except if the score is masked, and
-writes; two products read the result; one product reads the output of dropout."""
-SEPARATE_SOFTMAX_BYTES = 33
-"""Bytes moved in the forward pass per attention score, in addition to ``SCORE_BYTES``, if no kernel
-fuses scale, mask and softmax: a copy to fp32 (6), the scale (8), the mask (8), softmax in fp32 (8)
-and a copy to 16 bit (6), instead of 3."""
-SEPARATE_SOFTMAX_GRADIENT_BYTES = 44
-"""Bytes moved in the backward pass per attention score, in addition to ``SCORE_GRADIENT_BYTES``, if
-no kernel fuses scale, mask and softmax: both copies (12), softmax (12), the mask, which copies the
-gradient first (16), and the scale (8), instead of 4."""
-FUSED_SOFTMAX_BLOCK = 4
-"""Divisor of the rows and of the number of score matrices (micro-batch x heads per rank) that
-Megatron's fused softmax needs (megatron/model/fused_softmax.py, FusedScaleMaskSoftmax)."""
-FUSED_SOFTMAX_COLUMNS = 2048
-"""Largest number of columns of that kernel in the versions without FlashAttention."""
 HEAD_ALIGNMENT = 8
 """16-bit elements to which tensor cores require operands to be aligned (cuBLAS documentation)."""
 MISALIGNED_HEAD = 4
@@ -202,13 +179,13 @@ def unfused_attention_core_seconds(
     model: Model,
     layout: Layout,
     sequence: int,
-    scores_moved: PassBytes | None = None,
+    traffic: ProgramTraffic,
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of an attention core without a fused kernel.
 
     The times are for one layer and one micro-batch. Software without FlashAttention computes
-    attention in this way: it writes the scores to memory. ``scores_moved`` is the traffic in bytes
-    per score; without it, that of Megatron is taken.
+    attention in this way: it writes the scores to memory. ``traffic`` states the bytes that the
+    program moves per score.
     """
     # The forward pass has two batched products over the full square of scores (the masked half is
     # not skipped), then scaling, mask, softmax and dropout. The backward pass has four products and
@@ -224,30 +201,11 @@ def unfused_attention_core_seconds(
     if attention.head_dim % HEAD_ALIGNMENT:
         product *= MISALIGNED_HEAD
     rate = fit.bytes_per_second * STREAM_SHARE
-    moved = scores_moved or _megatron_score_bytes(heads, sequence)
+    moved = traffic.score_bytes(heads, sequence)
     return ForwardBackward(
         2 * product + moved.forward * scores / rate,
         4 * product + moved.backward * scores / rate,
     )
-
-
-def _megatron_score_bytes(matrices: float, sequence: int) -> PassBytes:
-    """Return the bytes that Megatron's attention moves per score without FlashAttention."""
-    if has_fused_softmax(matrices, sequence):
-        return PassBytes(SCORE_BYTES, SCORE_GRADIENT_BYTES)
-    return PassBytes(
-        SCORE_BYTES + SEPARATE_SOFTMAX_BYTES,
-        SCORE_GRADIENT_BYTES + SEPARATE_SOFTMAX_GRADIENT_BYTES,
-    )
-
-
-def has_fused_softmax(matrices: float, sequence: int) -> bool:
-    """Return True if Megatron's fused softmax accepts the scores of one layer and micro-batch.
-
-    ``matrices`` is the number of score matrices of a rank, each with ``sequence`` rows and columns.
-    """
-    sizes_fit = matrices % FUSED_SOFTMAX_BLOCK == 0 and sequence % FUSED_SOFTMAX_BLOCK == 0
-    return sizes_fit and 16 < sequence <= FUSED_SOFTMAX_COLUMNS
 
 
 def fused_attention_core_seconds(

@@ -16,8 +16,8 @@ Routed layers: the model covers which experts are read, and how uneven the load 
 
 Linear attention and Mamba, without their projections: a decoding request reads and writes its state
 in each such layer, independent of its context. Prompts run in chunks as in training
-(``cost/kernels/recurrence.py``), at the rates of serving kernels. docs/cost-model.md lists the
-engine measurements against which this was checked.
+(``cost/kernels/recurrence.py``), at the rates of serving kernels. docs/cost-model/serving.md lists
+the engine measurements against which this was checked.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from parc.compiler.cost.step.terms import EstimateTerm
 
 _VLLM = "vLLM, v1/core/kv_cache_planning.py and v1/worker/gpu_worker.py"
 _SARATHI = "Sarathi-Serve, arXiv:2403.02310; Little's law"
-_STEP = "fitted to published serving measurements, docs/cost-model.md"
+_STEP = "fitted to published serving measurements, docs/cost-model/serving.md"
 
 SERVING_TERMS: dict[str, EstimateTerm] = {
     term.name: term
@@ -17,7 +17,7 @@ SERVING_TERMS: dict[str, EstimateTerm] = {
             "mean time to the first token",
             "wait for a slot + front end + steps until the engine accepts the request + earlier "
             "prompts + its own chunks through the stages + one step",
-            "fitted to published times, docs/cost-model.md; M/D/1 under a request rate",
+            "fitted to published times, docs/cost-model/serving.md; M/D/1 under a request rate",
         ),
         EstimateTerm(
             "tpot_seconds",

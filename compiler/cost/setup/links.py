@@ -84,7 +84,7 @@ class Links:
         # NIC per GPU do not show the effect. One busy NIC per host reaches its data-sheet rate:
         # ``network`` is what remains of it if all NICs send through the fabric at the same time.
         shared = None
-        if row.is_from_2021 and 1 < node.nics < node.gpus:
+        if row.shares_first_nic and 1 < node.nics < node.gpus:
             shared = replace(network, gb_per_s_per_gpu=full / node.nics)
         return cls(
             domain=min(node.nvlink_or_host_gpus, max(cluster.gpus, 1)),

@@ -36,7 +36,7 @@ def gradient_accumulation_seconds(
     ``parameters`` is the number of gradients. The result is 0 if the GEMMs that compute the
     gradients add them, or if gradients are sharded (ZeRO 2 and 3) and their sum is small.
     """
-    if layout.zero_stage > 1 or not adds_gradients_separately(cost_model):
+    if layout.zero_stage > 1 or not cost_model.efficiency.separate_sums:
         return 0.0
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     return cost_model.efficiency.accumulate * SEPARATE_BYTES * parameters / rate
@@ -49,22 +49,12 @@ def gradient_sum_bytes(cost_model: CostModel, layout: Layout) -> float:
     gradient accumulation). Otherwise it writes the gradient in 16 bit.
     """
     # Sharded gradients are reduced first, so that their sum is small.
-    if layout.zero_stage > 1 or adds_gradients_separately(cost_model):
+    if layout.zero_stage > 1 or cost_model.efficiency.separate_sums:
         return OUTPUT_BYTES
     # Ranks that share weights reduce the gradient of each micro-batch before they add it.
     if layout.gtp > 1:
         return cost_model.problem.job.gradient_bytes
     return 2 * cost_model.problem.job.gradient_bytes
-
-
-def adds_gradients_separately(cost_model: CostModel) -> bool:
-    """Return True if a separate kernel adds the gradients of a micro-batch to the sum of the step.
-
-    Megatron-LM did so before 3.0, whose linear layers both add gradients and overlap collectives
-    (megatron/mpu/layers.py, LinearWithGradAccumulationAndAsyncAllreduce).
-    """
-    row = cost_model.efficiency
-    return row.is_from_2021 or row.whole_gradients
 
 
 def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
@@ -339,8 +329,8 @@ def _gradient_scatter_seconds(cost_model: CostModel, layout: Layout) -> float:
 
 def gradient_overlap_fraction(cost_model: CostModel) -> float:
     """Return the fraction of a micro-batch's time during which gradient traffic can overlap."""
-    # Megatron and DeepSpeed pipelines of 2021 reduced gradients after the backward pass.
-    return 0.0 if cost_model.efficiency.is_from_2021 else cost_model.efficiency.dp_overlap
+    row = cost_model.efficiency
+    return row.dp_overlap if row.overlaps_gradients else 0.0
 
 
 def exposed_seconds(traffic: float, least: float, window: float) -> float:

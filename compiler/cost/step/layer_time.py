@@ -332,9 +332,9 @@ def _compute_attention_core_seconds(
     """
     sequence = cost_model.problem.job.sequence_length
     row = cost_model.efficiency
-    scores = cost_model.traffic(layout).scores
-    if row.unfused or scores is not None:
-        core = unfused_attention_core_seconds(cost_model.kernels, model, layout, sequence, scores)
+    traffic = cost_model.traffic(layout)
+    if row.unfused or traffic.scores is not None:
+        core = unfused_attention_core_seconds(cost_model.kernels, model, layout, sequence, traffic)
         return ForwardBackward(row.attention * core.forward, row.attention * core.backward)
     forward = row.attention * fused_attention_core_seconds(
         cost_model.kernels, model, layout, sequence

@@ -1,6 +1,6 @@
 """Terms of a training estimate: unit, formula in words, and source of the formula.
 
-The table is printed by ``parc explain TERM``, the report and docs/cost-model.md.
+The table is printed by ``parc explain TERM``, the report and docs/cost-model/.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ TERMS: dict[str, EstimateTerm] = {
             "rank; job.moe_imbalance multiplies the rows of experts",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
             "blocking_launches: the times of host and device add up; unfused, flash_attention_2, "
-            "fused_routing, fused_experts and whole_gradients: times of other kernels",
+            "fused_routing, fused_experts and separate_sums: times of other kernels",
         ),
         EstimateTerm(
             "recompute_seconds",
@@ -205,7 +205,8 @@ TERMS: dict[str, EstimateTerm] = {
             "of s; with interleaving max of that / vpp and the same with w x ((vpp - 1) x pp + "
             "1) / vpp; at ZeRO stage 3 two all-gathers and a reduce-scatter per micro-batch",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
-            "whole_gradients: an all-reduce; unfused without overlaps_tp: nothing overlaps",
+            "whole_gradients: an all-reduce; without overlaps_gradients: nothing overlaps; "
+            "shares_first_nic: less bandwidth",
         ),
         EstimateTerm(
             "optimizer_seconds",

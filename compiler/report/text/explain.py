@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -110,7 +110,9 @@ def _explain_field(topic: str) -> str | None:
         return None
     serving = _serving_difference(path, found)
     below = [name for name in _spec_fields() if name.startswith((f"{path}.", f"{path}["))]
-    default = "none, the field is required" if found.required else format_default(found.default)
+    default = "none, the field is required" if found.required else format_default(found)
+    if default == "auto" and "auto" not in found.description:
+        default = "auto, PARC chooses the value"
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
     example = example_value(found)
     lines += [f"example: {found.path.rpartition('.')[2]}: {example}"] if example else []
@@ -161,13 +163,16 @@ def _serving_difference(path: str, found: Any) -> str:
         return ""
     lines = [f"serving: {other.description}"] if other.description != found.description else []
     lines.append(f"serving type:    {other.type}")
-    return "\n".join((*lines, f"serving default: {format_default(other.default)}"))
+    return "\n".join((*lines, f"serving default: {format_default(other)}"))
 
 
-def format_default(default: Any) -> str:
+def format_default(field: FieldDoc) -> str:
     """Return the default of a spec field as text."""
+    default = field.default
     if default is None:
         return "absent"
+    if field.type.startswith("a percentage") and isinstance(default, float):
+        return f"{100 * default:g}%"
     return default if isinstance(default, str) else json.dumps(default, default=str)
 
 
@@ -184,13 +189,20 @@ def _explain_cost_terms(topic: str) -> str | None:
     """Return the explanation of all terms whose name, name without unit, or title is ``topic``."""
     names = {f"{topic}{unit}" for unit in UNITS}
     found = [
-        f"{term.name}: {term.title} ({term.unit})\n\n{term.formula}\n\n"
-        + (f"variants (properties of a software stack): {term.variants}\n\n" * bool(term.variants))
-        + f"source: {term.source}\n"
+        "\n\n".join(_term_paragraphs(term)) + "\n"
         for term in _cost_terms()
         if term.name in names or term.title.lower() == topic.lower()
     ]
     return "\n".join(found) or None
+
+
+def _term_paragraphs(term: EstimateTerm) -> Iterator[str]:
+    """Yield the paragraphs of the explanation of ``term``, wrapped like those of a diagnostic."""
+    yield f"{term.name}: {term.title} ({term.unit})"
+    yield fill(term.formula, 88)
+    if term.variants:
+        yield fill(f"variants (properties of a software stack): {term.variants}", 88)
+    yield fill(f"source: {term.source}", 88)
 
 
 @cache

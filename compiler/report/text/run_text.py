@@ -36,7 +36,7 @@ def describe_length(run: Run) -> str:
     """Return a line with steps, tokens, expected time, GPU-hours, energy and cost."""
     text = _steps_and_tokens(run)
     if run.wall_seconds is None:
-        return f"{text} do not finish: failures are more frequent than checkpoints"
+        return f"{text}: does not finish, because failures are more frequent than checkpoints"
     return ", ".join((f"{text}: {format_duration(run.wall_seconds)}", *_describe_costs(run)))
 
 
@@ -46,7 +46,7 @@ def describe_work(run: Run) -> str:
 
 
 def _steps_and_tokens(run: Run) -> str:
-    return f"{format_count(run.steps, 'step')} of {format_quantity(run.tokens, ' tokens')}"
+    return f"{format_count(run.steps, 'step')}, {format_quantity(run.tokens, ' tokens')}"
 
 
 def _describe_costs(run: Run) -> Iterator[str]:

@@ -25,7 +25,7 @@ from parc.compiler.report.text.pools_text import documents_of_pools, texts_of_po
 from parc.compiler.report.text.serving_tables import serving_candidate_records, serving_search_text
 
 OTHER_REASONS = {
-    "recompute": "the same layout also fits with less recompute",
+    "recompute": "The same layout also fits with less recompute",
     "ttft": "time to first token exceeds goals.ttft",
     "tpot": "time per output token exceeds goals.tpot",
     "e2e": "time of a request exceeds goals.e2e",

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from parc.compiler.diagnostics.wording import format_count
-from parc.compiler.evaluate.evaluate_service import TIE, simulate_service
+from parc.compiler.evaluate.evaluate_service import SERVICE_TIE, simulate_service
 from parc.compiler.ir import AnyProblem, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
@@ -154,7 +154,7 @@ def format_intervals(plan: ServingPlan) -> dict[str, str]:
     if found is None:
         return dict.fromkeys(("ttft", "tpot", "output"), "")
     low, high = (format_quantity(end, output_unit(plan)) for end in found.tokens_per_second)
-    rate = f"{low} to {high}" if low != high else "that of the given requests"
+    rate = f"{low} to {high}" if low != high else "given by the request rate"
     return {
         "ttft": " to ".join(map(format_seconds, found.ttft_seconds)),
         "tpot": " to ".join(map(format_seconds, found.tpot_seconds)),
@@ -269,8 +269,8 @@ def ranking_note(plan: ServingPlan) -> str:
     else:
         first, tied = "with the highest throughput", "Of those"
     return (
-        f"Layouts {first} come first. {tied} that are within {TIE * 100:g} % of the best, the "
-        "simplest one comes first."
+        f"Layouts {first} come first. {tied} that are within {SERVICE_TIE * 100:g} % of the best, "
+        "the simplest one comes first."
     )
 
 

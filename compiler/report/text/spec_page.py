@@ -78,7 +78,7 @@ def _with_anchors(sections: list[str], rows: str, prefix: str) -> str:
 
 def _field_row(field: FieldDoc) -> str:
     name = field.path.rpartition(".")[2]
-    default = "**required**" if field.required else _as_code(format_default(field.default))
+    default = "**required**" if field.required else _as_code(format_default(field))
     example = example_value(field)
     shown = f"`{name}: {example}`" if example else "see its section"
     cells = (f"`{name}`", field.type, default, shown, " ".join(field.description.split()))

@@ -63,7 +63,8 @@ def serving_summary(plan: ServingPlan) -> str:
             "latency",
             f"TTFT {format_seconds(estimate.ttft_seconds)}, "
             + (f"TPOT {format_seconds(estimate.tpot_seconds)}, " if generates_answers(plan) else "")
-            + f"{format_quantity(estimate.tokens_per_second, output_unit(plan))} (estimates)",
+            + f"{format_quantity(estimate.tokens_per_second, output_unit(plan))} "
+            f"(estimated means{_start_of_requests(plan)})",
         ),
         ("interval", _format_intervals(plan)),
         ("simulated", format_simulated(plan)),
@@ -135,7 +136,17 @@ def format_simulated(plan: ServingPlan) -> str:
         f"TTFT p50 {format_seconds(ttft.p50)}, p99 {format_seconds(ttft.p99)}"
         f"{per_token if generates_answers(plan) else ''}"
         f"{format_goodput(plan.problem.goals, found)}"
+        f"{' (without this burst)' if _start_of_requests(plan) else ''}"
     )
+
+
+def _start_of_requests(plan: ServingPlan) -> str:
+    """Return how a constant number of requests starts, after a comma; empty for other loads.
+
+    The means contain the burst with which such a load starts, the simulated percentiles do not.
+    """
+    constant = plan.problem.service.traffic.concurrency is not None
+    return ", including the burst in which all requests start" if constant else ""
 
 
 def format_goodput(goals: ServingGoals, found: ServiceStatistics) -> str:
@@ -165,17 +176,20 @@ def describe_cost(plan: AnyPlan) -> str:
 def format_load(plan: ServingPlan) -> str:
     """Return the load for which the service is estimated, such as ``20 requests/s``."""
     traffic, solved = plan.problem.service.traffic, plan.estimate.solved_request_rate
-    lengths = f"{traffic.input_tokens:,.0f} + {traffic.output_tokens:,.0f} tokens"
+    lengths = (
+        f"{traffic.input_tokens:,.0f} input and {traffic.output_tokens:,.0f} output tokens each"
+    )
     if traffic.concurrency is not None:
         requests = "request" if traffic.concurrency == 1 else "requests"
-        return f"{traffic.concurrency:,.0f} {requests} of {lengths} at a time"
+        return f"{traffic.concurrency:,.0f} concurrent {requests}, {lengths}"
     arrivals = _format_arrivals(traffic)
     if traffic.request_rate is not None:
-        return f"{traffic.request_rate:.6g} requests/s of {lengths}, {arrivals}"
+        return f"{traffic.request_rate:.6g} requests/s, {lengths}, {arrivals}"
     if solved is not None:
         rate = format_three_digits(solved)
-        return f"{rate} requests/s of {lengths} (the largest load within goals), {arrivals}"
-    return f"as many requests of {lengths} as fit in memory ({plan.estimate.max_concurrency:,.0f})"
+        return f"{rate} requests/s (the largest load within goals), {lengths}, {arrivals}"
+    count = f"{plan.estimate.max_concurrency:,.0f}"
+    return f"as many requests as fit in memory ({count}), {lengths}"
 
 
 def _format_arrivals(traffic: Traffic) -> str:

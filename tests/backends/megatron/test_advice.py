@@ -141,7 +141,7 @@ def test_a_larger_batch_that_shrinks_the_bubble_keeps_the_layout() -> None:
     found, sink = plan(DENSE, PIPELINE)
     (advice,) = [one.finding for one in sink.diagnostics if one.code == "PARC-P16"]
     (batch, share) = re.findall(
-        r"a global batch of (\d+) reduces the bubble to ([0-9.]+)", advice.help
+        r"a global batch of (\d+), which reduces the bubble to ([0-9.]+)", advice.help
     )[0]
     after, sink = plan(DENSE, {**PIPELINE, "job.global_batch": int(batch)})
     assert isinstance(found, Plan)

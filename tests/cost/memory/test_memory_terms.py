@@ -55,7 +55,7 @@ from tests.cost.memory.test_static_memory import plan_of
 from tests.generations import generation
 
 ZERO = StateBytes(2.0, 2.0, 12.0)
-PLAIN = ProgramMemory("plain", ZERO)
+PLAIN = ProgramMemory("plain", ZERO, fused_norms=True, gathers_again=True)
 LLAMA = {
     "model": "llama-3-8b",
     "cluster": {"node": "dgx-h100", "nodes": 2},

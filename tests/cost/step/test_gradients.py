@@ -85,7 +85,8 @@ def test_megatron_of_2021_accumulates_in_a_separate_kernel(plan: Plan) -> None:
     assert apart == pytest.approx(cost_model.efficiency.accumulate * 10e9 / rate)
     assert gradient_sum_bytes(cost_model, layout) == 2
     # Megatron-LM 3.0 fuses the accumulation, and overlaps communication.
-    cost_model.efficiency = replace(cost_model.efficiency, overlaps_tp=True)
+    newer = replace(cost_model.efficiency, separate_sums=False, overlaps_gradients=True)
+    cost_model.efficiency = newer
     assert gradient_accumulation_seconds(cost_model, layout, 1e9) == 0.0
     assert gradient_sum_bytes(cost_model, layout) == 8
     assert gradient_overlap_fraction(cost_model) == cost_model.efficiency.dp_overlap

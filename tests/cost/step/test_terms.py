@@ -31,10 +31,10 @@ PROPERTIES = tuple(
 """Properties of a software stack that select a formula of the step time."""
 
 
-def _plan(model: str, **layout: object) -> Plan:
+def _plan(model: str, node: str = "dgx-h100", **layout: object) -> Plan:
     return plan_of(
         model=model,
-        cluster={"node": "dgx-h100", "nodes": 8},
+        cluster={"node": node, "nodes": 8},
         job={"sequence_length": 4096, "global_batch": 256},
         layout={"tp": 2, "micro_batch": 1, "recompute": "full", **layout},
     )
@@ -42,7 +42,12 @@ def _plan(model: str, **layout: object) -> Plan:
 
 @pytest.fixture(scope="module")
 def plans() -> tuple[Plan, ...]:
-    return _plan("mixtral-8x7b", pp=1, ep=4), _plan("llama-3-8b", pp=1, sequence_parallel=False)
+    # The hosts of the last plan have four NICs for eight GPUs.
+    return (
+        _plan("mixtral-8x7b", pp=1, ep=4),
+        _plan("llama-3-8b", pp=1, sequence_parallel=False),
+        _plan("llama-3-8b", "aws-p4d", pp=1, tp=4, micro_batch=1),
+    )
 
 
 @pytest.fixture(scope="module")
