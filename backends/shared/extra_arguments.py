@@ -11,11 +11,7 @@ does not check.
 from __future__ import annotations
 
 import json
-<<<<<<< HEAD
-from collections.abc import Callable, Collection, Mapping
-=======
-from collections.abc import Callable, Collection, Sequence
->>>>>>> s31-fuzz
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache

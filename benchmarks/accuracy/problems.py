@@ -109,7 +109,7 @@ def _aleph_alpha(model: Model) -> ProgramTraffic:
 
 def _aleph_alpha_with_fused_norm(model: Model) -> ProgramTraffic:
     """Return the traffic of the same layers with FlashAttention's fused RMSNorm."""
-    return replace(_aleph_alpha(model), norm=FUSED_KERNELS.norm)
+    return replace(_aleph_alpha(model), norm=MEGATRON_TRAFFIC.norm)
 
 
 def _internevo(_: Model) -> ProgramTraffic:
