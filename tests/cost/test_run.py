@@ -81,5 +81,5 @@ def test_a_run_that_cannot_finish_says_so() -> None:
     plan = plan_of(spec)
     assert plan.run.wall_seconds is None
     assert plan.run.cost is None
-    assert "do not finish" in summary_text(plan)
+    assert "does not finish" in summary_text(plan)
     assert '"wall_seconds": null' in files_of(spec)["plan.json"]
