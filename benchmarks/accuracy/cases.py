@@ -30,7 +30,14 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.layouts import expert_tensor_size, layout_of, recompute_of
-from benchmarks.accuracy.problems import MEGATRON, PROGRAMS, PublishedProgram, problem_of
+from benchmarks.accuracy.problems import (
+    EAGER_FSDP2,
+    FSDP2,
+    MEGATRON,
+    PROGRAMS,
+    PublishedProgram,
+    problem_of,
+)
 from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
 from parc.compiler.cost.counts.flops import model_flops
@@ -109,7 +116,8 @@ class Case:
     @property
     def program(self) -> PublishedProgram:
         """Program of the run, with its kernels and its sharding."""
-        return PROGRAMS.get(self.run.framework, MEGATRON)
+        found = PROGRAMS.get(self.run.framework, MEGATRON)
+        return EAGER_FSDP2 if found is FSDP2 and "eager" in self.run.overlap else found
 
     @property
     def group(self) -> str:

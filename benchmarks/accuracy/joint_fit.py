@@ -36,6 +36,8 @@ from parc.compiler.cost.fitting import (
 SITE_SPREAD = 0.05
 """Spread of the logarithm of the common factor of a model and cluster. Similar machines and
 versions of software differ by some per cent."""
+SITE_HUBER = 2.0
+"""Common factor, in units of ``SITE_SPREAD``, above which its cost rises linearly."""
 OUTLIER = 2.0
 """Error factor from which a row is left out of a fit as untuned or misreported."""
 SITE_OUTLIER = 1.3
@@ -259,8 +261,11 @@ def _add_group(
 ) -> None:
     """Add the rows of a model and cluster, whose common factor is eliminated (Schur complement)."""
     errors = [line.offset + sum(s * here[at] for at, s in row) for line, row in members]
-    # The common factor at the present values, for the Huber weights.
+    # The common factor at the present values, for the Huber weights, and the Huber weight of the
+    # factor itself, so that software that the cost model does not know moves no parameter by much.
     pull = 1 / SITE_SPREAD**2
+    factor = -sum(errors) / (len(errors) + pull * NOISE**2)
+    pull *= min(1.0, SITE_HUBER * SITE_SPREAD / abs(factor)) if factor else 1.0
     factor = -sum(errors) / (len(errors) + pull * NOISE**2)
     total, mean_slopes, mean_error = pull, defaultdict[int, float](float), 0.0
     for (line, row), error in zip(members, errors, strict=True):

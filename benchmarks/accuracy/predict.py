@@ -88,12 +88,6 @@ PARTIAL_GRAPH_LAUNCH = 0.6
 """The same for graphs of only attention, router and preprocessing."""
 
 
-EAGER_STREAM = 1.8
-"""Traffic of element-wise kernels of torch without torch.compile, divided by that of fused kernels:
-norm and residual addition move 18 bytes per element instead of 10, and the gated activation 10
-instead of 6."""
-
-
 TRITON_ATTENTION = 1.3
 """Time of FlashAttention in Triton, divided by that of FlashAttention-2: the lower end of 1.3 to
 2.5 (arXiv:2307.08691, section 1)."""
@@ -118,7 +112,6 @@ FLAGS: dict[str, dict[str, bool]] = {
 """Feature of a run -> flags of its efficiency row, with their values."""
 FACTORS: dict[str, tuple[str, float]] = {
     "triton-attention": ("attention", TRITON_ATTENTION),
-    "eager": ("stream", EAGER_STREAM),
     "exposed-gradients": ("dp_overlap", 0.0),  # the source does not enable the overlap
     "tp-overlap": ("tp", OVERLAPPED_TP_SHARE),
     "part-graph": ("launch_seconds", PARTIAL_GRAPH_LAUNCH),

@@ -9,6 +9,7 @@ from parc.backends.megatron.backend import Megatron
 from parc.backends.megatron.traffic import MEGATRON_TRAFFIC
 from parc.backends.shared.torch.traffic import (
     compiled_traffic,
+    decoder_traffic,
     transformers_traffic,
     under_deepspeed,
 )
@@ -85,6 +86,10 @@ def _compiled(_: Model) -> ProgramTraffic:
     return compiled_traffic()
 
 
+def _eager(_: Model) -> ProgramTraffic:
+    return decoder_traffic()
+
+
 def _megatron_of_2023(model: Model) -> ProgramTraffic:
     """Return the traffic of Megatron-LM's own layers, which fuse only what GPT models need.
 
@@ -122,6 +127,8 @@ def _transformers_under_deepspeed(model: Model) -> ProgramTraffic:
 
 
 FSDP2 = TorchProgram(_compiled, GradientExchange(scatters_accumulated_format=True))
+EAGER_FSDP2 = TorchProgram(_eager, GradientExchange(scatters_accumulated_format=True))
+"""Program of FSDP2 without torch.compile, like the one that PARC emits."""
 PROGRAMS: dict[str, PublishedProgram] = {
     "torchtitan": FSDP2,
     "kempnerforge": FSDP2,
