@@ -78,6 +78,24 @@ def test_two_spans_of_one_line_print_the_line_once() -> None:
     assert "  |         -- heads come from here\n  |                 ^ 64 % 6" in text
 
 
+def test_each_marker_is_under_its_word_if_a_long_line_is_cut() -> None:
+    line = f"heads: 64, {'x' * 80}, tp: 6, {'y' * 80}"
+    sink = sink_of(
+        {1: line},
+        model__heads=Span("spec.yaml", 1, 8, 2),
+        layout__tp=Span("spec.yaml", 1, line.index("6, y") + 1, 1),
+    )
+    sink.report("D01", HEADS, at="layout.tp")
+    lines = [one.partition("| ")[2] for one in render([sink]).splitlines() if "| " in one]
+    marks = {after.lstrip()[0]: after for after in lines if after.lstrip()[:1] in ("^", "-")}
+    words = {}
+    for before, after in zip(lines, lines[1:], strict=False):
+        if after in marks.values():
+            start = len(after) - len(after.lstrip())
+            words[after[start]] = before[start : start + len(after.split()[0])]
+    assert words == {"-": "64", "^": "6"}
+
+
 def test_a_cause_in_another_file_has_its_own_listing() -> None:
     lines = {"spec.yaml": ("tp: 6",), "--set": ("model.heads=64",)}
     values = {"tp": Span("spec.yaml", 1, 5), "model.heads": Span("--set", 1, 13, 2)}

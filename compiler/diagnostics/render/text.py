@@ -252,7 +252,7 @@ def _source_lines(
 
     ``gutter`` is the width of the column with line numbers.
     """
-    last = 0
+    last, shown = 0, ""
     for mark in marks:
         lines = positions.lines.get(mark.span.file, ())
         if not 0 < mark.span.line <= len(lines):
@@ -263,9 +263,10 @@ def _source_lines(
         text, offset, length = cut(source, mark.span.column, mark.span.length)
         if last and mark.span.line - last > MAX_LINE_GAP:
             yield "..."
-        if word_only or mark.span.line != last:
+        # A long line is cut differently around each of its marks.
+        if word_only or mark.span.line != last or text != shown:
             yield f"{mark.span.line:>{gutter}} | {text}".rstrip()
-        last = mark.span.line
+        last, shown = mark.span.line, text
         label = f"{mark.sign * length} {make_printable(mark.text)}".rstrip()
         if mark.sign == "^" and found.finding.targets:
             label = f"{label:<{TARGET_COLUMN}} ({', '.join(found.finding.targets)})"
