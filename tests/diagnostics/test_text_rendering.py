@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
@@ -89,7 +91,7 @@ def test_each_marker_is_under_its_word_if_a_long_line_is_cut() -> None:
     lines = [one.partition("| ")[2] for one in render([sink]).splitlines() if "| " in one]
     marks = {after.lstrip()[0]: after for after in lines if after.lstrip()[:1] in ("^", "-")}
     words = {}
-    for before, after in zip(lines, lines[1:], strict=False):
+    for before, after in pairwise(lines):
         if after in marks.values():
             start = len(after) - len(after.lstrip())
             words[after[start]] = before[start : start + len(after.split()[0])]
