@@ -69,6 +69,23 @@ def test_bytes_over_bandwidth_are_the_time_without_latency(sequence_parallel: bo
     )
 
 
+@pytest.mark.parametrize(("model", "backward"), [("llama-3-8b", 5), ("gpt2-medium", 4)])
+def test_autotp_exchanges_the_gradient_of_the_input_of_each_split_matrix(
+    model: str, backward: int
+) -> None:
+    plan = plan_of(
+        model=model,
+        cluster={"node": "dgx-h200", "nodes": 1},
+        job={"sequence_length": 1024, "global_batch": 64},
+        layout={"tp": 2, "pp": 1, "micro_batch": 1},
+        emit=["deepspeed"],
+    )
+    cost_model = cost_model_for(plan.problem, framework("deepspeed"))
+    (exchange,) = dense_collectives(cost_model, plan.layout, DENSE)
+    # queries, keys, values, and one or two matrices of the MLP
+    assert (exchange.operation, exchange.forward, exchange.backward) == ("all_reduce", 2, backward)
+
+
 def test_tensor_parallel_experts_have_a_separate_axis() -> None:
     cost_model, layout = case("mixtral-8x7b")
     kind = cost_model.problem.model.last_kind
