@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from parc.compiler.ir import Recompute
 from tests.backends.megatron.boundaries import BOUNDARIES
 from tests.compiled import resolved
 from tests.conformance.megatron.cases import case_as_pinned, layout_as_pinned, megatron_verdicts
@@ -21,6 +24,15 @@ def test_megatron_handles_both_specs_of_each_boundary_as_listed() -> None:
                 continue
             layout = layout_as_pinned(problem)
             assert layout is not None, (boundary.code, kind)
+            written = spec["layout"].get("recompute")
+            if isinstance(written, dict):  # contradictory fields are no pins (R08)
+                recompute = Recompute(
+                    written["granularity"],
+                    tuple(written.get("modules", ())),
+                    written.get("method"),
+                    written.get("layers"),
+                )
+                layout = replace(layout, recompute=recompute)
             name = f"{k} {boundary.code} {kind}"
             world = min(layout.world, problem.cluster.gpus) if kind == "good" else 24
             cases.append(case_as_pinned(name, problem, layout, world))
