@@ -64,7 +64,7 @@ class UnitCopies:
 
 
 class InputExchanges(NamedTuple):
-    """All-reduces of the gradient of the input of a sub-layer, without sequence parallelism.
+    """Number of all-reduces of the gradient of a sub-layer's input, without sequence parallelism.
 
     There is one per sub-layer, unless a program exchanges the gradient of the input of each matrix
     that it splits by columns.
