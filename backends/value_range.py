@@ -41,8 +41,6 @@ def find_range_fault(
 
 
 def _number(value: str | float) -> float | None:
-    if isinstance(value, bool):
-        return None
     try:
         return float(value)
     except ValueError:

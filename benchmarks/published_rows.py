@@ -16,11 +16,11 @@ from parc.backends.registry import framework_of_problem
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Estimate, Gpu, Layout, Plan
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.placement.fixed_hosts import evaluate_hosts, plan_on_hosts
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.search.enumerate_layouts import divisors
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.source import SpecSource

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from parc.backends.shared.valid_values import divisors
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Layout,
@@ -17,6 +16,7 @@ from parc.compiler.ir import (
     Problem,
     Recompute,
 )
+from parc.compiler.ir.divisors import divisors
 
 VERSIONS: tuple[str, ...] = ("0.17", "0.18", "0.19", "0.20")
 DEFAULT_VERSION = "0.19"

@@ -71,7 +71,7 @@ def check_program(plan: Plan, sink: Sink) -> None:
     """Report a program of Megatron in ``launch.program`` that cannot build the model (E10)."""
     problem = plan.problem
     program, version = problem.launch.program, core_version(problem)
-    finding = explain_wrong_program(program, problem.model, version)
+    finding: Finding | None
     if other := other_model_of(program):
         own = default_program(problem.model, version)
         finding = Finding(
@@ -81,6 +81,8 @@ def check_program(plan: Plan, sink: Sink) -> None:
             fix=f"launch.program: {own}",
             targets=("megatron",),
         )
+    else:
+        finding = explain_wrong_program(program, problem.model, version)
     if finding is not None:
         sink.report("E10", finding, at="launch.program")
 

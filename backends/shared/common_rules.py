@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from parc.backends.shared.valid_degrees import valid_tp
 from parc.backends.shared.valid_values import (
-    divisors,
     filter_valid,
     format_setting,
     nearest_multiples,
@@ -21,6 +20,7 @@ from parc.compiler.diagnostics.wording import (
     format_values,
 )
 from parc.compiler.ir import Experts, Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 

@@ -169,13 +169,13 @@ def report_broken_couplings(
         name: LaunchFlag(name, Word(name, span, 0), tuple(Word(one, span, 0) for one in words))
         for name, words in values.items()
     }
-    for flag, code, finding in broken_couplings(table, flags, flags, is_open=False):
+    for broken in broken_couplings(table, flags, flags, is_open=False):
         # A plan breaks no row by itself, so that one of the two flags is in launch.args.
-        named = [flag.name, *(word for word in finding.message.split() if word in at)]
-        index = next((at[name] for name in named if name in at), None)
+        involved = (flag.name for flag in (broken.flag, broken.other) if flag is not None)
+        index = next((at[name] for name in involved if name in at), None)
         if index is not None:
-            shown = replace(finding, causes=(), targets=targets)
-            sink.report(code, shown, at=f"launch.args[{index}]")
+            shown = replace(broken.finding, causes=(), targets=targets)
+            sink.report(broken.code, shown, at=f"launch.args[{index}]")
 
 
 ESTIMATE_FREE = "flags_outside_estimate.yaml"

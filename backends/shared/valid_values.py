@@ -31,12 +31,6 @@ def compare_capabilities(found: tuple[int, int], least: tuple[int, int]) -> str:
     return f"compute capability {found[0]}.{found[1]} < {least[0]}.{least[1]}"
 
 
-def divisors(number: int) -> list[int]:
-    """Return all divisors of ``number`` in ascending order."""
-    low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return low + [number // d for d in reversed(low) if d * d != number]
-
-
 def nearest_multiples(value: int, step: int) -> tuple[int, int]:
     """Return (nearest multiple of ``step`` below ``value``, nearest multiple above ``value``).
 

@@ -22,7 +22,6 @@ from parc.backends.shared.torch.rules import (
     unsupported_pin_rules,
 )
 from parc.backends.shared.valid_values import (
-    divisors,
     filter_valid,
     format_setting,
     nearest_multiples,
@@ -39,6 +38,7 @@ from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 NAME = "torchtitan"

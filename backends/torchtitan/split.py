@@ -8,10 +8,11 @@ torchtitan cannot change the plan.
 from __future__ import annotations
 
 from parc.backends.shared.pipeline_split import even_layer_counts, looped_split, v_schedule_split
-from parc.backends.shared.valid_values import divisors, format_setting, nearest_value
+from parc.backends.shared.valid_values import format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import PipelineSplit, Problem
+from parc.compiler.ir.divisors import divisors
 
 V_SCHEDULES = ("zb-v", "dualpipe-v")
 """V-shaped schedules: each rank has one stage of the first half and one of the second half."""

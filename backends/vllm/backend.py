@@ -30,7 +30,7 @@ from parc.backends.vllm.plan_checks import check_vllm
 from parc.backends.vllm.processes import plan_processes
 from parc.backends.vllm.rules_axes import AXIS_RULES
 from parc.backends.vllm.rules_experts import EXPERT_RULES
-from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors_up_to
+from parc.backends.vllm.rules_tensor_parallel import MOST_SHOWN_DEGREE, TENSOR_PARALLEL_RULES
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
@@ -42,6 +42,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingRule
 
@@ -131,7 +132,7 @@ class Vllm:
         copies = layout.tp if latent else layout.tp // model.attention.kv_heads
         # ``copies`` is 0 if tp is smaller than the number of key-value heads: then no rank stores a
         # copy.
-        return divisors_up_to(copies) or (1,)
+        return divisors(copies, MOST_SHOWN_DEGREE) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """Return the rules that a layout must satisfy in every version of vLLM."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from parc.backends.shared.serving.layout_rules import stage_layers_rule
 from parc.backends.vllm.defaults import default_stages
-from parc.backends.vllm.rules_tensor_parallel import divisors_up_to
+from parc.backends.vllm.rules_tensor_parallel import MOST_SHOWN_DEGREE
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
 from parc.compiler.topology.arrange_hosts import engine_hosts
@@ -84,7 +85,7 @@ def _find_context_parallel_fault(
         return (
             f"tp_size={tp} must be divisible by dcp_size={dcp}.",
             f"{tp} % {dcp} = {tp % dcp}, must be 0; valid values: "
-            f"{', '.join(map(str, divisors_up_to(tp)))}",
+            f"{', '.join(map(str, divisors(tp, MOST_SHOWN_DEGREE)))}",
         )
     # With pcp, a dcp group is a slice of the pcp axis first, then of tp
     # (initialize_model_parallel).

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 
 from parc.backends.vllm.defaults import engine_constants, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding
@@ -19,6 +18,7 @@ from parc.compiler.diagnostics.wording import (
     format_values,
 )
 from parc.compiler.ir import Model
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 
@@ -26,12 +26,6 @@ TARGETS = ("vllm",)
 MOST_SHOWN_DEGREE = 64
 """Largest parallel size that is tried or listed."""
 Violates = Callable[[ServingProblem, ServingLayout], bool]
-
-
-@cache
-def divisors_up_to(number: int, most: int = MOST_SHOWN_DEGREE) -> tuple[int, ...]:
-    """Return the divisors of ``number`` that are at most ``most``, in ascending order."""
-    return tuple(degree for degree in range(1, min(number, most) + 1) if number % degree == 0)
 
 
 def _unevenly_split_heads(problem: ServingProblem, layout: ServingLayout) -> int:
@@ -157,7 +151,8 @@ def _valid_tp(
         ep = tp * layout.pcp * layout.dp if layout.ep > 1 else 1
         return not violates(problem, replace(layout, tp=tp, ep=ep))
 
-    valid = [tp for tp in divisors_up_to(problem.model.attention.heads) if is_valid_tp(tp)]
+    sizes = divisors(problem.model.attention.heads, MOST_SHOWN_DEGREE)
+    valid = [tp for tp in sizes if is_valid_tp(tp)]
     largest = max((tp for tp in valid if tp <= layout.tp), default=layout.tp)
     fix = f"layout.tp: {largest}" if largest != layout.tp else ""
     return format_values(valid), fix

@@ -264,9 +264,9 @@ def _add_group(
     # The common factor at the present values, for the Huber weights, and the Huber weight of the
     # factor itself, so that software that the cost model does not know moves no parameter by much.
     pull = 1 / SITE_SPREAD**2
-    factor = -sum(errors) / (len(errors) + pull * NOISE**2)
+    factor = _common_factor(errors, pull)
     pull *= min(1.0, SITE_HUBER * SITE_SPREAD / abs(factor)) if factor else 1.0
-    factor = -sum(errors) / (len(errors) + pull * NOISE**2)
+    factor = _common_factor(errors, pull)
     total, mean_slopes, mean_error = pull, defaultdict[int, float](float), 0.0
     for (line, row), error in zip(members, errors, strict=True):
         weight = huber_weight(error + factor)
@@ -281,6 +281,14 @@ def _add_group(
         right[at] += slope * mean_error / total
         for other, second in mean_slopes.items():
             curvature[at][other] -= slope * second / total
+
+
+def _common_factor(errors: Sequence[float], pull: float) -> float:
+    """Return the logarithm of the factor that minimizes the squares of ``errors`` plus its own.
+
+    ``pull`` is the weight of the square of the factor.
+    """
+    return -sum(errors) / (len(errors) + pull * NOISE**2)
 
 
 def kept_rows(cases: Sequence[Case], seconds: Sequence[float]) -> set[str]:

@@ -7,6 +7,7 @@ from math import gcd
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import Mesh, Placement, Plan
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.search.search_idle_hosts import may_leave_hosts_idle
 from parc.compiler.topology.hostlist import compress_hosts
 from parc.compiler.topology.node_groups import node_groups
@@ -37,7 +38,7 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
     within = plan.placement.ranks_per_node if hosts_are_domains else domain
     cause = Cause("cluster.node", f"{domain} GPUs share one NVLink domain")
     # Only divisors of the domain fill it without a group that reaches into the next domain.
-    valid = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
+    valid = ", ".join(map(str, divisors(domain)))
     finding = Finding(
         message=f"{cut} of {total} tensor-parallel groups of {tp} ranks span NVLink domains",
         label=f"tp = {tp}, {domain} GPUs per domain; for example, a group spans hosts "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import ServingPlan
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.search.explain_services import format_limit, format_serving_sizes
 from parc.compiler.topology.hostlist import compress_hosts
@@ -109,14 +110,14 @@ def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
     domain = max(node.nvlink_domain, node.gpus)
     if tp <= domain:
         return
-    valid = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
+    valid = ", ".join(map(str, divisors(domain)))
     finding = Finding(
         f"tensor-parallel groups of {tp} GPUs are larger than an NVLink domain, so that the "
         "all-reduces of each layer cross the network",
         label=f"tp = {tp}, but a domain has {domain} GPUs",
         help=f"values of tp that fit into a domain: {valid}; increase pp by the factor by which "
         "you decrease tp",
-        fix=f"layout.tp: {max(n for n in range(1, domain + 1) if tp % n == 0)}",
+        fix=f"layout.tp: {divisors(tp, domain)[-1]}",
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )
     sink.report("T01", finding, at="layout.tp")

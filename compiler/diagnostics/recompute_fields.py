@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics.wording import format_words
 from parc.compiler.ir import Recompute
 
 
@@ -33,8 +34,3 @@ def explain_contradictory_fields(recompute: Recompute) -> Finding:
         help="a valid setting is {granularity: selective, modules: [core_attn]}",
         fix=f"layout.recompute: {recompute.granularity}",
     )
-
-
-def format_words(words: tuple[str, ...]) -> str:
-    """Return the words separated by commas; "none" for an empty tuple."""
-    return ", ".join(words) or "none"

@@ -1,4 +1,4 @@
-"""Numbers as text in messages: counts of things, and lists of valid values."""
+"""Numbers and lists as text in messages: counts of things, and lists of valid values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ def format_count(count: int, word: str) -> str:
     """Return ``count`` and ``word`` as text, in singular or plural: ``1 host``, ``1,024 hosts``."""
     # All words that PARC counts form their plural with s.
     return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def format_words(words: Iterable[str]) -> str:
+    """Return the words separated by commas; "none" if there are none."""
+    return ", ".join(words) or "none"
 
 
 def format_values(values: Iterable[int]) -> str:

@@ -119,8 +119,7 @@ def evaluate_at_largest_load(
     """
     if problem.minimizes_gpus:
         return evaluate_service(problem, layout)
-    counts = allowed_replica_counts(problem, layout)
-    complete = replace(layout, replicas=counts[-1])
+    complete = _with_most_replicas(problem, layout)
     return _estimate_largest_load(problem, complete, _load_objective(problem, complete) / most)
 
 
@@ -135,10 +134,15 @@ def bound_objective(problem: ServingProblem, layout: ServingLayout) -> float:
     limits = [] if goals.tpot_seconds is None else [goals.tpot_seconds * accepted]
     if goals.e2e_seconds is not None and traffic.output_tokens > 1:
         limits.append(goals.e2e_seconds * accepted / (traffic.output_tokens - 1))
-    complete = replace(layout, replicas=allowed_replica_counts(problem, layout)[-1])
+    complete = _with_most_replicas(problem, layout)
     step_limit = min(limits, default=math.inf)
     rate = bound_largest_rate(_deployment(problem, complete), traffic, step_limit)
     return _load_objective(problem, complete) / rate if rate else math.inf
+
+
+def _with_most_replicas(problem: ServingProblem, layout: ServingLayout) -> ServingLayout:
+    """Return ``layout`` with the largest number of replicas that the spec and the hosts allow."""
+    return replace(layout, replicas=allowed_replica_counts(problem, layout)[-1])
 
 
 def _load_objective(problem: ServingProblem, layout: ServingLayout) -> float:

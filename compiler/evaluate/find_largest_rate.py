@@ -60,7 +60,7 @@ def find_largest_rate(
     best: ServingEstimate | None = None
     lows: list[_Rate] = []
     high: _Rate | None = None
-    misses = repeats = 0
+    repeats = 0  # number of rates in a row that meet the limits, or minus the number that miss one
     rate: float | None = largest
     if tries_least:
         # A single sample suffices here, because the other ones are needed only if all larger rates
@@ -75,7 +75,7 @@ def find_largest_rate(
             break
         within, ratio = simulate_at(rate, samples)
         if within is None:
-            high, misses = _Rate(rate, ratio), misses + 1
+            high = _Rate(rate, ratio)
             repeats = min(repeats, 0) - 1
         else:
             best = within
@@ -86,7 +86,7 @@ def find_largest_rate(
         elif lows:
             rate = _rate_between(lows[-1], high, is_bisected=abs(repeats) > 1)
         else:
-            rate = _next_lower_rate(high, least, misses)
+            rate = _next_lower_rate(high, least, misses=-repeats)
     return simulate_at(least, samples)[0] if best is None else best
 
 

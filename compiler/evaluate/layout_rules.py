@@ -7,6 +7,7 @@ from parc.backends.shared.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem, Schedule
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
 
@@ -24,7 +25,7 @@ def _tp_crosses_domains(problem: Problem, layout: Layout) -> bool:
 
 def _explain_tp_across_domains(problem: Problem, layout: Layout) -> Finding:
     domain = _gpus_per_domain(problem)
-    valid = [n for n in range(1, domain + 1) if domain % n == 0]
+    valid = divisors(domain)
     small, large = min(layout.tp, domain), max(layout.tp, domain)
     return Finding(
         message=f"tensor-parallel groups of {layout.tp} cross NVLink domains of {domain} GPUs",
@@ -85,7 +86,7 @@ def _violates_shard_size(problem: Problem, layout: Layout) -> bool:
 def _explain_shard_size(problem: Problem, layout: Layout) -> Finding:
     shard = layout.dp_shard
     dp = layout.world // (layout.tp * layout.cp * layout.pp * layout.gtp)
-    valid = [n for n in range(1, dp + 1) if dp % n == 0]
+    valid = divisors(dp)
     near = min(valid, key=lambda n: (abs(n - shard), n))
     return Finding(
         message=f"dp={dp} is not divisible by dp_shard={shard}",

@@ -13,6 +13,7 @@ from parc.compiler.cost.serving.stages import service_cache_blocks, stage_caches
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_count, format_values
 from parc.compiler.ir import ServingLayout, ServingProblem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.serving_plan import EngineLimits, ServingRule, StageCache
 from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts, service_hosts
 
@@ -43,11 +44,10 @@ def _explain_unsplit_draft(problem: ServingProblem, layout: ServingLayout) -> Fi
     assert draft is not None
     assert draft.model is not None
     heads, tp = draft.model.attention.heads, layout.tp
-    valid = [size for size in range(1, heads + 1) if heads % size == 0]
     return Finding(
         f"the {heads} attention heads of the draft are not divisible by tp {tp}",
         label=f"{heads} % {tp} = {heads % tp}, must be 0; the draft is split over the same ranks",
-        help=f"valid tp: {format_values(valid)}",
+        help=f"valid tp: {format_values(divisors(heads))}",
         fix=f"layout.tp: {gcd(heads, tp)}",
         causes=(Cause("job.speculative.model", f"the draft is {draft.model.name}"),),
     )

@@ -213,6 +213,11 @@ class Traffic:
         return max(self.input_tokens * (1 - self.prefix_hit - self.host_hit), 1.0)
 
     @property
+    def mean_context_tokens(self) -> float:
+        """Mean length of a request while it decodes: the prompt and half of the answer."""
+        return self.input_tokens + self.output_tokens / 2
+
+    @property
     def is_load_given(self) -> bool:
         """True if the concurrency or the request rate is set."""
         return self.concurrency is not None or self.request_rate is not None

@@ -133,16 +133,14 @@ def _check_numbers(
     absent = [layer for layer in variant.layers if layer > layers]
     if absent:
         numbers = ", ".join(map(str, absent[:4])) + (", ..." if len(absent) > 4 else "")
+        one = len(absent) == 1
         finding = Finding(
-            f"layer{'' if len(absent) == 1 else 's'} {numbers} "
-            f"do{'es' if len(absent) == 1 else ''} not exist",
+            f"layer {numbers} does not exist" if one else f"layers {numbers} do not exist",
             label=f"the model has {layers} layers",
             help="if you change the layers of another model, set layer_variants too",
         )
         yield path, finding
-    for layer in variant.layers:
-        if layer > layers:
-            continue
+    for layer in (layer for layer in variant.layers if layer <= layers):
         if layer in first_use:
             finding = Finding(
                 f"layer {layer} is listed twice",

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, ModelChunk, PipelineSplit, Problem, Recompute
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.problem import is_size_allowed
 
 
@@ -81,13 +82,6 @@ one only increases the pipeline bubble."""
 MIN_CP_TOKENS = 2048
 """Least number of tokens per context-parallel rank, unless the spec fixes cp. Fewer tokens save at
 most 0.7 % of a step in 33 searches, and the search takes up to 3.5 times as long."""
-
-
-@cache
-def divisors(number: int) -> tuple[int, ...]:
-    """Return the divisors of ``number`` in ascending order."""
-    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
-    return tuple(sorted({*small, *(number // n for n in small)}))
 
 
 def parallel_size_choices(problem: Problem) -> Iterator[ParallelSizes]:

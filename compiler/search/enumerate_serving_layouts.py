@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from parc.backends.base import Engine
 from parc.compiler.ir import ServingLayout, ServingProblem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.problem import is_size_allowed
 
 MOST_STAGES = 16
@@ -53,7 +54,7 @@ def _tensor_parallel_sizes(problem: ServingProblem, widest: int | None) -> list[
     heads = problem.model.attention.heads
     most = min(problem.cluster.gpus // (problem.pins.pcp or 1), widest or heads)
     pinned = problem.pins.tp
-    degrees = [n for n in range(1, min(heads, most) + 1) if heads % n == 0]
+    degrees = list(divisors(heads, most))
     return _sizes_within_limits(problem, "tp", [pinned] if pinned else degrees)
 
 

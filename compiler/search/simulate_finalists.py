@@ -97,7 +97,7 @@ def adjust_to_limits(
         within = (
             _with_less_load(problem, found, most, seeds)
             if is_load_searched(problem)
-            else _with_more_replicas(problem, found, most, tuple(seeds))
+            else _with_more_replicas(problem, found, most, list(seeds))
         )
         if within is not None:
             adjusted.append(within)
@@ -162,11 +162,12 @@ def simulated_value(statistics: ServiceStatistics, limit: LatencyLimit) -> float
 
 
 def _with_more_replicas(
-    problem: ServingProblem, found: ServingEstimate, most: float, samples: Sequence[int]
+    problem: ServingProblem, found: ServingEstimate, most: float, seeds: list[int]
 ) -> ServingEstimate | None:
     """Return the estimate with the fewest replicas that meet the limits; None if no number does.
 
-    Numbers of replicas whose objective value would exceed ``most`` are not tried.
+    Numbers of replicas whose objective value would exceed ``most`` are not tried. A sample that
+    misses a limit moves to the front of ``seeds``.
     """
     allowed = allowed_replica_counts(problem, found.layout)
     counts = [count for count in allowed if count >= found.layout.replicas]
@@ -177,8 +178,6 @@ def _with_more_replicas(
     else:
         counts = counts[:1]  # already the largest useful number
     counts = counts or [found.layout.replicas]
-
-    seeds = list(samples)
 
     def simulate_with(replicas: int, number: int) -> Simulated:
         layout = replace(found.layout, replicas=replicas)

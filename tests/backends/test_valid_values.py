@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from parc.backends.shared.valid_values import divisors, nearest_multiples, nearest_value
+from parc.backends.shared.valid_values import nearest_multiples, nearest_value
 from parc.backends.vllm.launch_files.import_rest import parse_length
+from parc.compiler.ir.divisors import divisors
 
 
 @pytest.mark.parametrize("number", [*range(1, 40), 64, 97, 3600])
 def test_all_divisors_are_listed_in_order(number: int) -> None:
-    assert divisors(number) == [one for one in range(1, number + 1) if not number % one]
+    expected = [one for one in range(1, number + 1) if not number % one]
+    assert list(divisors(number)) == expected
+    for most in (0, 1, 6, 64):
+        assert list(divisors(number, most)) == [one for one in expected if one <= most]
+
+
+def test_divisors_of_a_huge_number_are_limited_before_they_are_searched() -> None:
+    assert divisors(10**30, 8) == (1, 2, 4, 5, 8)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,20 @@ def findings(text: str) -> list[Diagnostic]:
     return list(lint_text(text + "\n", "run.sh", LintOptions())[0].diagnostics)
 
 
+def check_only_finding(script: str, code: str, message: str) -> None:
+    """Assert that the only finding has ``code`` and starts with ``message``; none if it is "".
+
+    The scripts of Megatron cause advice on bubbles (P16) and errors of context parallelism (S07)
+    that the tests do not concern; both are left out.
+    """
+    found = [
+        (one.code.removeprefix("PARC-"), one.finding.message[: len(message)])
+        for one in findings(script)
+        if one.code not in ("PARC-P16", "PARC-S07")
+    ]
+    assert found == ([(code, message)] if code else [])
+
+
 @pytest.mark.parametrize(
     ("script", "words", "valid", "fix"),
     [
@@ -125,11 +139,7 @@ EXPERT_SERVE = "vllm serve org/model -tp 4 --data-parallel-size 2 --enable-exper
     ],
 )
 def test_related_flags_of_vllm_are_checked(words: str, code: str, message: str) -> None:
-    found = [
-        (one.code.removeprefix("PARC-"), one.finding.message[: len(message)])
-        for one in findings(EXPERT_SERVE + words)
-    ]
-    assert found == ([(code, message)] if code else [])
+    check_only_finding(EXPERT_SERVE + words, code, message)
 
 
 def test_a_part_of_the_optimizer_is_offloaded_only_at_stage_3() -> None:
@@ -244,12 +254,7 @@ VIRTUAL = "--num-layers-per-virtual-pipeline-stage "
 def test_related_flags_of_megatron_are_checked(
     script: str, words: str, code: str, message: str
 ) -> None:
-    found = [
-        (one.code.removeprefix("PARC-"), one.finding.message[: len(message)])
-        for one in findings(f"{script} {words}")
-        if one.code not in ("PARC-P16", "PARC-S07")
-    ]
-    assert found == ([(code, message)] if code else [])
+    check_only_finding(f"{script} {words}", code, message)
 
 
 @pytest.mark.parametrize(("copies", "expected"), [(3, ["PARC-D15"]), (2, []), (8, ["PARC-D15"])])

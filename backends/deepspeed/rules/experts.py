@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from parc.backends.deepspeed.rules.program import emitted_program
 from parc.backends.shared.common_rules import NO_EXPERTS, expert_count_rule, experts_of
-from parc.backends.shared.valid_values import divisors, filter_valid, format_setting, nearest_value
+from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 

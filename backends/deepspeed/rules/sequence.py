@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts
 from parc.backends.shared.valid_values import (
-    divisors,
     filter_valid,
     format_setting,
     nearest_multiples,
@@ -13,6 +12,7 @@ from parc.backends.shared.valid_values import (
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Model, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import Rule
 
 

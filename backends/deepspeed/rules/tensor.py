@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from parc.backends.shared.common_rules import gpu_count_rule
 from parc.backends.shared.valid_degrees import mixer_head_counts
-from parc.backends.shared.valid_values import divisors, filter_valid, format_setting, nearest_value
+from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import describe_indivisible, format_values
 from parc.compiler.ir import Layout, Model, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import Rule
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from parc.backends.deepspeed.derived_config import MIN_WARMUP_STEPS, SCHEDULERS
 from parc.backends.shared.common_rules import decay_rule, only_value_rules
-from parc.backends.shared.valid_values import divisors, format_setting, nearest_value
+from parc.backends.shared.valid_values import format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 

@@ -11,6 +11,7 @@ from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.programs import layer_spec_for_patterns
 from parc.backends.megatron.rules.inexpressible_features import needs_linear_bias_flag
 from parc.compiler.ir import Experts, Problem
+from parc.compiler.ir.divisors import divisors
 
 GPT_OSS_CLAMP = 7.0
 GPT_OSS_OFFSET = 1.0
@@ -181,8 +182,7 @@ def format_pattern(pattern: tuple[bool, ...]) -> str:
     """Return a Python list expression that repeats the shortest period of ``pattern``."""
     size = len(pattern)
     # A repeated period such as ([0]*1+[1]*1)*24 is easier to check by eye than 48 numbers.
-    periods = (n for n in range(1, size + 1) if size % n == 0)
-    period = next(n for n in periods if pattern == pattern[:n] * (size // n))
+    period = next(n for n in divisors(size) if pattern == pattern[:n] * (size // n))
     runs = [(int(kind), len(list(run))) for kind, run in groupby(pattern[:period])]
     text = "+".join(f"[{kind}]*{count}" for kind, count in runs)
     return f"({text})" if period == size else f"({text})*{size // period}"

@@ -106,8 +106,8 @@ def lint_megatron(
     sink.checked.update(("F01", "F03", "F07"))
     written = {flag.name: flag for flag in launch.flags}
     table = (*COUPLINGS, *REFUSED) if launch.stock else COUPLINGS
-    for flag, code, finding in broken_couplings(table, launch.sure, written, launch.is_open):
-        sink.report(code, finding, span=flag.word.span)
+    for broken in broken_couplings(table, launch.sure, written, launch.is_open):
+        sink.report(broken.code, broken.finding, span=broken.flag.word.span)
 
     hosts = read_hosts(read_job_size(script))
     given = {*reading.spans, *(["cluster.nodes"] if "nodes" in hosts else [])}

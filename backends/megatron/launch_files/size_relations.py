@@ -12,9 +12,9 @@ from math import prod
 
 from parc.backends.megatron.couplings.refused_combinations import VIRTUAL_STAGES
 from parc.backends.megatron.launch_files.facts import MegatronJobFacts
-from parc.backends.shared.valid_values import divisors
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.wording import format_values
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from parc.backends.megatron.programs import FUSED_ATTENTION, has_fused_attention
 from parc.backends.shared.valid_values import (
     compare_capabilities,
-    divisors,
     filter_valid,
     format_setting,
     nearest_value,
@@ -17,6 +16,7 @@ from parc.backends.shared.valid_values import (
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import ContextComm, Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import Rule
 
 HIERARCHY: ContextComm = "a2a+p2p"

@@ -6,7 +6,7 @@ from parc.backends.megatron.capabilities import core_version
 from parc.backends.shared.common_rules import Conflict, conflict_rule
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.diagnostics.recompute_fields import format_words
+from parc.compiler.diagnostics.wording import format_words
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 

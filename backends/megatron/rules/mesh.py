@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.shared.common_rules import GPU_COUNT, HEADS
 from parc.backends.shared.valid_degrees import tp_sizes_within_domain, valid_tp
-from parc.backends.shared.valid_values import divisors, filter_valid, format_setting, nearest_value
+from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import (
     describe_indivisible,
@@ -12,6 +12,7 @@ from parc.compiler.diagnostics.wording import (
     format_values,
 )
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from parc.backends.megatron.capabilities import core_version
 from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts, valid_tp
-from parc.backends.shared.valid_values import divisors, filter_valid, format_setting, nearest_value
+from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import Rule
 
 LINEAR_CONTEXT_SINCE = (0, 18)

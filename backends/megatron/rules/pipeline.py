@@ -5,7 +5,6 @@ from __future__ import annotations
 from parc.backends.megatron.stages.split import SplitPins
 from parc.backends.shared.common_rules import BATCH, DP
 from parc.backends.shared.valid_values import (
-    divisors,
     filter_valid,
     format_setting,
     nearest_multiples,
@@ -14,6 +13,7 @@ from parc.backends.shared.valid_values import (
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import Rule
 
 
@@ -95,10 +95,10 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def vpp_for_even_split(problem: Problem, pp: int) -> list[int]:
-    """Return the values of vpp that split the layers evenly over ``pp`` ranks; [1] if none does."""
+def vpp_for_even_split(problem: Problem, pp: int) -> tuple[int, ...]:
+    """Return the values of vpp that split the layers evenly over ``pp`` ranks; 1 if none does."""
     layers = problem.model.layers
-    return [1] if pp == 1 or layers % pp else divisors(layers // pp)
+    return (1,) if pp == 1 or layers % pp else divisors(layers // pp)
 
 
 def _violates_interleaved_micro_batches(problem: Problem, layout: Layout) -> bool:

@@ -8,9 +8,9 @@ from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.recompute_fields import (
     explain_contradictory_fields,
-    format_words,
     has_contradictory_fields,
 )
+from parc.compiler.diagnostics.wording import format_words
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
@@ -110,7 +110,7 @@ def _explain_module_requirements(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"recompute of {module} requires {what}",
         label=f"not available in this plan: {what}",
-        help=f"valid modules in this list: {format_words(tuple(good))}",
+        help=f"valid modules in this list: {format_words(good)}",
         fix=f"layout.recompute.modules: [{', '.join(good) or 'core_attn'}]",
     )
 
@@ -147,7 +147,7 @@ def _explain_offload(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"Megatron cannot offload the activations of {part}: {reason}",
         label=f"{part} cannot be in this list",
-        help=f"valid parts in this list: {format_words(tuple(good))}",
+        help=f"valid parts in this list: {format_words(good)}",
         fix=f"layout.offload.activations: [{', '.join(good)}]",
     )
 

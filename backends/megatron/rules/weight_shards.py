@@ -5,11 +5,12 @@ from __future__ import annotations
 from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.memory import stores_low_precision_weights
 from parc.backends.shared.common_rules import Conflict, conflict_rule
-from parc.backends.shared.valid_values import divisors, format_setting, nearest_value
+from parc.backends.shared.valid_values import format_setting, nearest_value
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 SINCE = (0, 19)

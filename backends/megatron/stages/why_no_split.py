@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse_layout_string
 from parc.backends.megatron.stages.split import SplitPins, find_layout_string_fault, model_depth
-from parc.backends.shared.valid_values import divisors, filter_valid, format_setting, nearest_value
+from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Problem
+from parc.compiler.ir.divisors import divisors
 
 NO_ENDS = "remove layout.first_stage_layers, layout.last_stage_layers"
 Reason = tuple[str, str, Finding]

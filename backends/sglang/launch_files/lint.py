@@ -58,8 +58,8 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
     written = {flag.name: flag for flag in flags}
     sure = certain_flags(script, flags)
     is_open = script.is_open(flags, _value_count)
-    for flag, code, finding in broken_couplings(COUPLINGS, sure, written, is_open):
-        sink.report(code, finding, span=flag.word.span)
+    for broken in broken_couplings(COUPLINGS, sure, written, is_open):
+        sink.report(broken.code, broken.finding, span=broken.flag.word.span)
     if not is_open:
         check_hosts((TP, "--pp-size"), sure, sink)
     if flags:

@@ -11,6 +11,7 @@ from typing import Any
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
 from parc.compiler.diagnostics import Finding, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.options import SkippedRule
@@ -18,6 +19,9 @@ from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
 _SWITCH_VALUE = re.compile(r"-?\d+(\.\d+)?|[Tt]rue|[Ff]alse")
 """Matches a word that can only be meant as the value of the switch before it."""
+
+MOST_HOSTS = 4096
+"""Largest number of hosts that a finding lists."""
 
 FlagFault = tuple[str, Finding]
 """(diagnostic code, finding) about one flag."""
@@ -127,7 +131,7 @@ def check_hosts(sizes: Sequence[str], sure: Mapping[str, LaunchFlag], sink: Scri
     given = [name for name in sizes if name in sure]
     ranks = prod(first_number(sure[name]) for name in given)
     if given and hosts > 0 and ranks > 0 and ranks % hosts:
-        valid = [str(count) for count in range(1, min(ranks, 4096) + 1) if ranks % count == 0]
+        valid = map(str, divisors(ranks, MOST_HOSTS))
         finding = Finding(
             f"{ranks} ranks are not divisible by --nnodes {hosts}",
             label=f"{' x '.join(given)} = {ranks}, and {ranks} % {hosts} = {ranks % hosts}, "

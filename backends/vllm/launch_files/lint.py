@@ -86,8 +86,8 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     command = _read_command(script, version)
     report_flag_faults(command.flags, partial(_check_flag, version), sink)
     written = {flag.name: flag for flag in command.flags}
-    for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
-        sink.report(code, finding, span=flag.word.span)
+    for broken in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
+        sink.report(broken.code, broken.finding, span=broken.flag.word.span)
     if not command.is_open:
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)

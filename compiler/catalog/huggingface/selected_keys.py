@@ -23,11 +23,10 @@ def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
     """
     types, layers = keys.value("indexer_types"), found["layers"]
     pattern = keys.value("index_topk_pattern")
+    if types is None and isinstance(pattern, str):
+        types = [_INDEXER_LETTERS.get(letter, letter) for letter in pattern]
     if types is not None:
         keys.mark_as_read(("index_skip_topk_offset", "index_topk_freq"))
-    elif isinstance(pattern, str):
-        keys.mark_as_read(("index_skip_topk_offset", "index_topk_freq"))
-        types = [_INDEXER_LETTERS.get(letter, letter) for letter in pattern]
     else:
         types = pattern or _indexer_types_by_interval(keys, found)
     if not isinstance(types, list) or len(types) != layers or not _are_types(types):

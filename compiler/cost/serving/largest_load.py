@@ -84,18 +84,17 @@ def bound_largest_rate(
     bound follows from Little's law with ``least_step_seconds``, and contains no waiting times. It
     is 0 if even a single request misses the limit.
     """
-    offline = replace(traffic, concurrency=None, request_rate=None)
-    slots = max_running_requests(deployment, layout_memory(deployment), offline)
+    slots = max_running_requests(deployment, layout_memory(deployment), traffic)
     if slots < 1:
         return 0.0
-    running, step = slots, least_step_seconds(deployment, offline, slots)
+    running, step = slots, least_step_seconds(deployment, traffic, slots)
     if step > step_limit:
-        low, below = LEAST_RUNNING, least_step_seconds(deployment, offline, LEAST_RUNNING)
+        low, below = LEAST_RUNNING, least_step_seconds(deployment, traffic, LEAST_RUNNING)
         if below > step_limit:
             return 0.0
         for _ in range(BOUND_ROUNDS):
             point = low + (running - low) * (step_limit - below) / (step - below)
-            found = least_step_seconds(deployment, offline, point)
+            found = least_step_seconds(deployment, traffic, point)
             if found <= step_limit:
                 low, below = point, found
             else:

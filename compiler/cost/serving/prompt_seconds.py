@@ -39,7 +39,7 @@ def prompt_seconds(
     if deployment.setup.prefill_apart or (queue.prefill_first and queue.ranks == 1):
         return _seconds_in_separate_steps(deployment, traffic, starts, total, queue)
     limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
-    context = traffic.input_tokens + traffic.output_tokens / 2
+    context = traffic.mean_context_tokens
     span = _mean_computed_keys(deployment, traffic)
     # In engines that run prompts first, the decoding requests of the same rank wait.
     beside = 0.0 if queue.prefill_first else running
@@ -88,7 +88,7 @@ def least_step_seconds(deployment: Deployment, traffic: Traffic, running: float)
     prompts evenly over ranks and steps: their time rises faster than their number of tokens, since
     a step takes the longer of its weight traffic and its FLOPs.
     """
-    context = traffic.input_tokens + traffic.output_tokens / 2
+    context = traffic.mean_context_tokens
     if deployment.setup.prefill_apart:
         return seconds_through_all_stages(deployment, StepBatch(running, context)).total_seconds
     tokens = prompts_per_step(deployment, traffic, running) * traffic.computed_input_tokens

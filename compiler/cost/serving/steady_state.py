@@ -115,7 +115,7 @@ def steady_steps(
 ) -> SteadySteps:
     """Return the steps with ``running`` decoding requests (see ``steady_state``)."""
     setup, ranks = deployment.setup, deployment.layout.dp
-    context = traffic.input_tokens + traffic.output_tokens / 2
+    context = traffic.mean_context_tokens
     present = running if queue.rate is None else queue.others(running) + 1
     busy = queue.busy if queue.rate is None else -math.expm1(-running * ranks)
     # In a decode pool, the transfer of a cache delays only its own rank.

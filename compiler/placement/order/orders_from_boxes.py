@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 from math import prod
 
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import Axis, Mesh
 from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, HostSites
@@ -81,7 +82,7 @@ def box_shapes(axis_sizes: tuple[int, ...], most: int) -> list[BoxShape]:
     A box is a set of neighboring node ranks that share a switch. The shape of a box is a tuple of
     its lengths along the node axes. Each length divides the size of the node axis.
     """
-    choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in axis_sizes]
+    choices = [divisors(size, most) for size in axis_sizes]
     return [shape for shape in product(*choices) if prod(shape) <= most]
 
 

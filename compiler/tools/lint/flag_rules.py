@@ -32,13 +32,25 @@ class FlagCoupling:
     """(other flag, its valid values), for flags that may be given only with these values."""
 
 
+@frozen
+class BrokenCoupling:
+    """Row of a table of couplings that a launch file breaks."""
+
+    flag: LaunchFlag
+    """Flag that needs or excludes another one."""
+    other: LaunchFlag | None
+    """Flag that is excluded or has an invalid value; None if the needed flag is missing."""
+    code: str
+    finding: Finding
+
+
 def broken_couplings(
     table: tuple[FlagCoupling, ...],
     sure: Mapping[str, LaunchFlag],
     written: Mapping[str, LaunchFlag],
     is_open: bool,
-) -> Iterator[tuple[LaunchFlag, str, Finding]]:
-    """Yield (flag, code, finding) for each rule about two flags that the launch file breaks.
+) -> Iterator[BrokenCoupling]:
+    """Yield each rule about two flags that the launch file breaks.
 
     Args:
         table: rules; each says which flags of a framework a flag needs or excludes.
@@ -60,19 +72,16 @@ def broken_couplings(
                 label=row.why,
                 fix=f"add {_with_valid_value(row.needs[0], row)}",
             )
-            yield flag, row.code, finding
+            yield BrokenCoupling(flag, None, row.code, finding)
         yield from _broken_limits(row, flag, sure)
-        for other in (sure[name] for name in row.excludes if name in sure):
-            yield (
-                flag,
-                row.code,
-                Finding(
-                    f"{name} and {other.name} exclude each other",
-                    label=row.why,
-                    fix=f"remove {other.name}",
-                    causes=(Cause("", "conflicting flag", other.word.span),),
-                ),
+        for other in (sure[excluded] for excluded in row.excludes if excluded in sure):
+            finding = Finding(
+                f"{name} and {other.name} exclude each other",
+                label=row.why,
+                fix=f"remove {other.name}",
+                causes=(Cause("", "conflicting flag", other.word.span),),
             )
+            yield BrokenCoupling(flag, other, row.code, finding)
 
 
 def _with_valid_value(name: str, row: FlagCoupling) -> str:
@@ -82,8 +91,8 @@ def _with_valid_value(name: str, row: FlagCoupling) -> str:
 
 def _broken_limits(
     row: FlagCoupling, flag: LaunchFlag, sure: Mapping[str, LaunchFlag]
-) -> Iterator[tuple[LaunchFlag, str, Finding]]:
-    """Yield (flag, code, finding) for each other flag whose value ``row`` does not allow."""
+) -> Iterator[BrokenCoupling]:
+    """Yield one object per other flag whose value ``row`` does not allow."""
     for name, values in row.limits:
         other = sure.get(name)
         given = [word.text for word in other.values[:1]] if other is not None else []
@@ -96,7 +105,7 @@ def _broken_limits(
             fix=f"{name} {values[0]}",
             causes=(Cause("", "conflicting value", other.word.span),),
         )
-        yield flag, row.code, finding
+        yield BrokenCoupling(flag, other, row.code, finding)
 
 
 FIELDS = (

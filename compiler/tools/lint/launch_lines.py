@@ -8,6 +8,7 @@ from functools import cache
 
 from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import job_size_flags, whole_number
 from parc.compiler.tools.importers.script_commands import find_program_of_others
@@ -29,6 +30,8 @@ _SET_BY_SLURM = re.compile(
 )
 """Matches a variable whose value follows from the directives of a batch script."""
 OF_SLURM = -1
+MOST_SEGMENT = 1024
+"""Largest segment size that a finding lists."""
 _OF_A_TASK = re.compile(
     r"(?i:rank)\w*[= ][\"']?(?P<word>\$\{?(?P<name>SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b)"
 )
@@ -182,11 +185,12 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
     if options:
         _check_tasks_per_host(script, options, sink)
         _check_task_variables(script, sink)
-    _check_segment(options.get("--segment"), read_job_size(script).nodes, sink)
+    nodes = read_job_size(script).nodes
+    _check_segment(options.get("--segment"), nodes, sink)
     per_task = {one.value: one.span for one in options.values() if one.name == "--gpus-per-task"}
-    lint_hosts(script, per_task, read_job_size(script).nodes, sink)
+    lint_hosts(script, per_task, nodes, sink)
     # On one host, and possibly if their number is unknown, addresses of the host itself are right.
-    if (read_job_size(script).nodes or 1) > 1:
+    if (nodes or 1) > 1:
         _check_network(script, sink)
 
 
@@ -218,7 +222,7 @@ def _check_segment(segment: DirectiveOption | None, nodes: int | None, sink: Sin
     size = _parse_count(segment.value) if segment is not None else None
     if segment is None or size is None or nodes is None or nodes % size == 0:
         return
-    valid = [str(one) for one in range(1, min(nodes, 1024) + 1) if nodes % one == 0]
+    valid = map(str, divisors(nodes, MOST_SEGMENT))
     finding = Finding(
         f"{nodes} hosts are not divisible into segments of {size}",
         label=f"{nodes} % {size} = {nodes % size}, must be 0",

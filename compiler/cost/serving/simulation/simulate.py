@@ -247,7 +247,7 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
     setup, layout = deployment.setup, deployment.layout
     # Windows and recurrent states make the cache of a request nonlinear in its length. The cache is
     # counted in tokens of a request of mean length.
-    mean = traffic.input_tokens + traffic.output_tokens / 2
+    mean = traffic.mean_context_tokens
     request_bytes = request_cache_bytes(deployment.model, layout, setup, mean)
     block = deployment.engine.memory.default_block_tokens * layout.dcp
     return RankLimits(
