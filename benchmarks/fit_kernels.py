@@ -2,8 +2,8 @@
 
     python benchmarks/fit_kernels.py FOLDER [--write] [--report]
 
-FOLDER contains gemm.csv, attention_prefill.csv, attention_decode.csv, moe.csv, scan.csv (the gated
-delta rule on sequences of at least one chunk) and nccl.csv. --write updates
+FOLDER contains gemm.csv, attention_prefill.csv, scan.csv (the gated delta rule on sequences of at
+least one chunk) and nccl.csv. --write updates
 compiler/catalog/kernels for the measured GPUs, --report updates docs/kernel-fits.md.
 Requires numpy and scipy, which no other part of the project does. A fit on a random half of the
 shapes is evaluated on the other half (collectives, with 30 to 45 rows each, in five folds). The
@@ -30,7 +30,6 @@ from kernel_forms import (
     collective,
     collective_ranges,
     gemm_pools,
-    grouped_pools,
     scan_pools,
 )
 from kernel_report import Validation, report_text
@@ -211,9 +210,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     fitted = fit_kind("gemm", gemm_pools(), options.folder)
-    for kind in ("attention_prefill", "attention_decode"):
-        fitted += fit_kind(kind, attention_pools(kind), options.folder)
-    fitted += fit_kind("moe", grouped_pools(), options.folder)
+    fitted += fit_kind("attention_prefill", attention_pools(), options.folder)
     fitted += fit_kind("scan", scan_pools(), options.folder)
     collectives = fit_collectives(options.folder)
     validations = [one for pool in fitted for one in pool.validations]

@@ -22,14 +22,11 @@ from kernel_rows import (
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.attention import (
     AttentionShape,
-    DecodeFit,
     PrefillFit,
-    decode_seconds,
     prefill_seconds,
 )
 from parc.compiler.cost.kernels.collective_time import CollectiveFit
 from parc.compiler.cost.kernels.gemm import CastFit, GemmFit, HostLaunchFloors, gemm_seconds
-from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, GroupedFit, grouped_gemm_seconds
 from parc.compiler.cost.kernels.hardware_fit import OPERAND_BYTES, PEAKS
 from parc.compiler.cost.kernels.recurrence import ScanFit, gated_delta_rule, scan_seconds
 from parc.compiler.ir import LinearAttention
@@ -83,27 +80,6 @@ PREFILL: dict[str, Range] = {
 }
 ULTRA: dict[str, Range] = {"ultra": (0.7, 0.3, 1.5)}
 """Softmax time of Ultra GPUs relative to the others; their exponentials run twice as fast."""
-DECODE: dict[str, Range] = {
-    "memory_share": (0.8, 0.1, 1),
-    "head_factor": (3, 0.01, 100),
-    "row_seconds": (1e-6, 1e-9, 1e-4),
-    "launch_seconds": (6e-6, 1e-6, 3e-5),
-    "norm": (2, 1, 8),
-    "combine_seconds": (2e-6, 0, 2e-5),
-    "serial_seconds": (1e-10, 1e-13, 1e-8),
-}
-GROUPED: dict[str, Range] = {
-    "peak_share": (0.6, 0.05, 1),
-    "pad_rows": (32, 0, 256),
-    "tile_seconds": (1e-6, 0, 3e-5),
-    "memory_share": (0.8, 0.1, 1),
-    "launch_seconds": (1.5e-5, 2e-6, 1e-4),
-    "row_factor": (2, 0, 60),
-    "token_factor": (2, 0, 60),
-    "norm": (3, 1, 8),
-    "skew": (0.1, -0.1, 0.4),
-    "wave": (0.5, 0, 1),
-}
 SCAN: dict[str, Range] = {
     "matrix_share": (0.35, 0.02, 1),
     "memory_share": (0.8, 0.1, 1),
@@ -163,10 +139,6 @@ def _gemm(series: Series, values: Values) -> GemmFit:
     return GemmFit(**terms, cast=cast, floors=floors)
 
 
-def _grouped(series: Series, values: Values) -> GroupedFit:
-    return GroupedFit(**data_sheet(series), **values, operand_bytes=OPERAND_BYTES[series[1]])
-
-
 def _prefill(series: Series, values: Values) -> PrefillFit:
     return PrefillFit(**data_sheet(series), **prefill_terms(series, values))
 
@@ -180,10 +152,6 @@ def prefill_terms(series: Series, values: Values) -> dict[str, float]:
     if series[0] in ADA:
         terms["rows"] = 64
     return terms
-
-
-def _decode(series: Series, values: Values) -> DecodeFit:
-    return DecodeFit(**data_sheet(series), **values)
 
 
 def gemm_pools() -> list[Pool]:
@@ -219,38 +187,18 @@ def _gemm_row(fit: GemmFit, row: Timing) -> float:
     return gemm_seconds(fit, *row.shape)
 
 
-def attention_pools(kind: str) -> list[Pool]:
+def attention_pools() -> list[Pool]:
     """Return one pool per generation."""
     pools = []
     for gpus in (AMPERE, BLACKWELL, HOPPER, ADA):
         series = tuple((gpu, "bf16") for gpu in gpus)
-        if kind == "attention_prefill":
-            ranges = {**PREFILL, **(ULTRA if gpus is BLACKWELL else {})}
-            pools.append(Pool(kind, series, ranges, _prefill, _prefill_row))
-        else:
-            pools.append(Pool(kind, series, DECODE, _decode, _decode_row))
+        ranges = {**PREFILL, **(ULTRA if gpus is BLACKWELL else {})}
+        pools.append(Pool("attention_prefill", series, ranges, _prefill, _prefill_row))
     return pools
 
 
 def _prefill_row(fit: PrefillFit, row: Timing) -> float:
     return prefill_seconds(fit, AttentionShape(*row.shape))
-
-
-def _decode_row(fit: DecodeFit, row: Timing) -> float:
-    return decode_seconds(fit, AttentionShape(*row.shape))
-
-
-def grouped_pools() -> list[Pool]:
-    """Return one pool per generation and precision."""
-    return [
-        Pool("moe", tuple((gpu, p) for gpu in gpus), GROUPED, _grouped, _grouped_row)
-        for gpus in (BLACKWELL, HOPPER, ADA)
-        for p in PRECISIONS
-    ]
-
-
-def _grouped_row(fit: GroupedFit, row: Timing) -> float:
-    return grouped_gemm_seconds(fit, ExpertShape(*row.shape))
 
 
 def scan_pools() -> list[Pool]:

@@ -40,19 +40,12 @@ SERIES: dict[str, tuple[Series, ...]] = {
         *((gpu, precision) for gpu in BLACKWELL for precision in ALL_PRECISIONS),
         *((gpu, precision) for gpu in (*HOPPER, *ADA) for precision in PRECISIONS),
     ),
-    "moe": tuple((gpu, precision) for gpu in ALL_GPUS[1:] for precision in PRECISIONS),
     "attention_prefill": tuple((gpu, "bf16") for gpu in ALL_GPUS),
-    "attention_decode": tuple((gpu, "bf16") for gpu in ALL_GPUS),
     "scan": tuple((gpu, "bf16") for gpu in SCANNED),
 }
 COLUMNS = {
     "gemm": ("m", "n", "k"),
-    "moe": (
-        *("num_tokens", "topk", "hidden_size", "inter_size"),
-        *("num_experts", "moe_tp_size", "moe_ep_size"),
-    ),
     "attention_prefill": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
-    "attention_decode": ("batch_size", "context", "num_heads", "num_key_value_heads", "head_dim"),
     "scan": ("batch_size", "seq_len", "num_k_heads", "head_k_dim", "num_v_heads", "head_v_dim"),
 }
 LEADING_SERIES = {"gemm": 23}

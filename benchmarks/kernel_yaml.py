@@ -20,11 +20,11 @@ TITLES = {
     "l40s-48gb": "L40S 48GB",
 }
 SOURCE = """source: >-
-  ai-dynamo/aiconfigurator, collected kernel timings of a serving stack (GEMM, attention, fused
-  experts, recurrences, NCCL in one host); fitted by benchmarks/fit_kernels.py; errors in
+  ai-dynamo/aiconfigurator, collected kernel timings of a serving stack (GEMM, attention,
+  recurrences, NCCL in one host); fitted by benchmarks/fit_kernels.py; errors in
   docs/kernel-fits.md
 """
-SECTIONS = {"attention_prefill": "prefill", "attention_decode": "decode", "scan": "scan"}
+SECTIONS = {"attention_prefill": "prefill", "scan": "scan"}
 
 
 def entries(
@@ -38,9 +38,9 @@ def entries(
         lines = [f"# {TITLES[gpu]}: kernel and collective times; `fit` is on held-out shapes."]
         lines += ["fitted: true", f"sms: {sms}"]
         if gpu in AMPERE:
-            lines += ["like: h100-sxm-80gb # fused experts, recurrences: no timing on this GPU"]
+            lines += ["like: h100-sxm-80gb # recurrences: no timing on this GPU"]
         lines += [SOURCE.rstrip()]
-        for kind in ("gemm", "attention_prefill", "attention_decode", "moe", "scan"):
+        for kind in ("gemm", "attention_prefill", "scan"):
             lines += _section(gpu, kind, fitted)
         lines += ["collectives:", f"  link_gb_per_s: {format_float(links[gpu])}"]
         for (name, operation), (values, validation) in collectives.items():
@@ -61,7 +61,7 @@ def _section(gpu: str, kind: str, fitted: Sequence[Any]) -> list[str]:
         for series, validation in zip(one.pool.series, one.validations, strict=True)
         if one.pool.kind == kind and series[0] == gpu
     ]
-    lines = {"gemm": ["gemm:"], "moe": ["grouped:"]}.get(kind, []) if found else []
+    lines = ["gemm:"] if kind == "gemm" and found else []
     for one, series, validation in found:
         pooled = [name for name, _ in one.pool.series if name != gpu]
         values = prefill_terms(series, one.values) if kind == "attention_prefill" else one.values

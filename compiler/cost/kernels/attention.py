@@ -1,9 +1,8 @@
-"""Time of the fused attention core, forward only: prefill (causal or full) and decode.
+"""Time of the fused attention core of whole sequences (prefill), causal or full, forward only.
 
-Prefill: blocks of query rows are distributed over the streaming multiprocessors (SMs), and the time
-of a block is matrix work plus softmax work per score (FlashAttention-3, arXiv:2407.08608, section
-3.1, explains why softmax is not negligible). Decode: the KV cache is streamed, split over SMs
-(Flash-Decoding). Constants are fitted per GPU type (docs/kernel-fits.md).
+Blocks of query rows are distributed over the streaming multiprocessors (SMs), and the time of a
+block is matrix work plus softmax work per score (FlashAttention-3, arXiv:2407.08608, section 3.1,
+explains why softmax is not negligible). Constants are fitted per GPU type (docs/kernel-fits.md).
 """
 
 from __future__ import annotations
@@ -24,10 +23,6 @@ instructions. FlashAttention-3 is 1.5 to 2.0 times as fast in the forward pass a
 in the backward pass (arXiv:2407.08608)."""
 CACHE_BYTES = 2
 """Bytes per element of Q, K, V and the KV cache, 16 bit."""
-DECODE_BLOCK = 128
-"""Smallest number of context tokens that one SM processes."""
-GROUP_ROWS = 16
-"""Query heads of one KV head that fit into one matrix instruction."""
 
 
 class AttentionShape(NamedTuple):
@@ -38,7 +33,7 @@ class AttentionShape(NamedTuple):
 
     batch: float
     tokens: float
-    """Tokens per sequence: query rows in prefill, cached context in decode."""
+    """Tokens per sequence."""
     heads: float
     kv_heads: float
     head_dim: float
@@ -73,27 +68,6 @@ class PrefillFit:
     """Query rows per block."""
 
 
-@frozen
-class DecodeFit:
-    """Fitted constants of decode on one GPU type: one query token per sequence, 16-bit KV cache."""
-
-    sms: int
-    flops_per_second: float
-    bytes_per_second: float
-    memory_share: float
-    head_factor: float
-    """Time per query head and cached token, divided by the time of its FLOPs at peak."""
-    row_seconds: float
-    """Fixed time per KV head of one sequence, distributed over the SMs."""
-    launch_seconds: float
-    norm: float
-    combine_seconds: float
-    """Time of the kernel that combines the parts of a split context."""
-    serial_seconds: float
-    """Time per element of a cached token on one SM; it dominates if few sequences leave SMs
-    idle."""
-
-
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     """Return the forward time in seconds of the attention core for a batch of prompts.
 
@@ -122,26 +96,3 @@ def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     moved_bytes = 2.0 * CACHE_BYTES * batch * tokens * (heads + kv_heads) * head_dim
     moving = moved_bytes / (fit.bytes_per_second * fit.io_share)
     return fit.launch_seconds + overlapped_seconds(work, tail, fit.norm) + moving
-
-
-def decode_seconds(fit: DecodeFit, shape: AttentionShape) -> float:
-    """Return the time in seconds of the attention core in one decode step.
-
-    Each sequence has one new token and ``shape.tokens`` cached tokens.
-    """
-    batch, tokens, heads, kv_heads, head_dim, _, window = shape
-    if 0.0 < window < tokens:
-        tokens = window
-    # The query heads of one KV head share its cache, so that the work is divided by KV head.
-    rows = batch * kv_heads
-    moved_bytes = 2.0 * CACHE_BYTES * batch * head_dim * (kv_heads * tokens + heads)
-    streaming = moved_bytes / (fit.bytes_per_second * fit.memory_share)
-    flops = 4.0 * batch * heads * tokens * head_dim
-    # The context is split until every SM has work, but not below DECODE_BLOCK tokens.
-    pieces = max(1.0, min(fit.sms // rows, -(-tokens // DECODE_BLOCK)))
-    groups = -(-heads // (kv_heads * GROUP_ROWS))
-    serial = tokens / pieces * head_dim * fit.serial_seconds * groups
-    busy = max(flops / fit.flops_per_second * fit.head_factor, serial)
-    seconds = fit.launch_seconds + overlapped_seconds(streaming, busy, fit.norm)
-    seconds += rows * fit.row_seconds / fit.sms
-    return seconds + fit.combine_seconds if pieces > 1.0 else seconds

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from parc.compiler.cost.kernels.attention import DecodeFit, PrefillFit
+from parc.compiler.cost.kernels.attention import PrefillFit
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Operation
 from parc.compiler.cost.kernels.gemm import CastFit, GemmFit, HostLaunchFloors
-from parc.compiler.cost.kernels.grouped_gemm import GroupedFit
 from parc.compiler.cost.kernels.recurrence import ScanFit
 from parc.compiler.ir import Gpu
 from parc.compiler.ir.frozen import frozen
@@ -17,7 +16,6 @@ KernelEntry = Mapping[str, Any]
 """Entry of one GPU type in the kernel catalog: terms by section and precision."""
 ReadEntry = Callable[[str], KernelEntry]
 """Function from the name of a GPU to its entry in the kernel catalog; KeyError if it has none."""
-FitType = TypeVar("FitType", GemmFit, GroupedFit)
 
 OPERAND_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
 """Bytes per element by precision, with scales; nvfp4 has one byte of scale per 16 elements."""
@@ -45,8 +43,6 @@ class KernelFit:
     another GPU type are scaled by the data sheets."""
     gemms: Mapping[str, GemmFit]
     prefill: PrefillFit
-    decode: DecodeFit
-    grouped: Mapping[str, GroupedFit]
     scan: ScanFit
     collectives: Mapping[Operation, CollectiveFit]
 
@@ -56,22 +52,8 @@ class KernelFit:
         If this precision has no fit, the first available substitute in ``NEAREST`` is used. A fit
         for bf16 always exists.
         """
-        return _fit_or_substitute(self.gemms, precision)
-
-    def grouped_gemm_fit(self, precision: str) -> GroupedFit:
-        """Return the grouped-GEMM fit for ``precision``.
-
-        If this precision has no fit, the first available substitute in ``NEAREST`` is used.
-
-        If fp8 was measured both with per-tensor scales and with block scales, the result is the fit
-        of the faster kernel. On some GPUs, one of these two kernels was not tuned.
-        """
-        # Per-tensor and block-scaled fp8 kernels read the same bytes per weight.
-        fit = _fit_or_substitute(self.grouped, precision)
-        other = self.grouped.get("fp8_block" if fit is self.grouped.get("fp8") else "fp8")
-        if other is None or fit.operand_bytes != other.operand_bytes:
-            return fit
-        return max(fit, other, key=lambda each: each.peak_share)
+        names = NEAREST.get(precision, ("bf16",))
+        return next((self.gemms[name] for name in names if name in self.gemms), self.gemms["bf16"])
 
 
 def build_kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
@@ -96,10 +78,8 @@ def build_kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
     return KernelFit(
         gpu=gpu.name,
         fitted=bool(own["fitted"]),
-        gemms=_fits_by_precision(gpu, core, entry, ("gemm", GemmFit)),
+        gemms=_gemm_fits(gpu, core, entry),
         prefill=PrefillFit(**core, **_with_peak_share(entry, entry["prefill"]["terms"])),
-        decode=DecodeFit(**core, **entry["decode"]["terms"]),
-        grouped=_fits_by_precision(gpu, core, entry, ("grouped", GroupedFit)),
         scan=ScanFit(**core, **entry["scan"]["terms"]),
         collectives={op: _collective_fit(op, entry["collectives"]) for op in OPERATIONS},
     )
@@ -124,19 +104,16 @@ def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
     return None if peak is None else peak * 1e12
 
 
-def _fits_by_precision(
-    gpu: Gpu, core: dict[str, Any], entry: KernelEntry, section: tuple[str, type[FitType]]
-) -> dict[str, FitType]:
-    """Return the fits in one section of the catalog entry, by precision.
+def _gemm_fits(gpu: Gpu, core: Mapping[str, Any], entry: KernelEntry) -> dict[str, GemmFit]:
+    """Return the GEMM fits of the catalog entry, by precision.
 
-    ``section`` is (name of the section, type of its fits). ``core`` contains the data-sheet numbers
-    that all fits need. Precisions that the GPU does not support are left out, except bf16.
+    ``core`` contains the data-sheet numbers that all fits need. Precisions that the GPU does not
+    support are left out, except bf16.
     """
-    name, fit_type = section
-    found = {}
+    fits = {}
     # A precision without tensor-core peak on this GPU has no fit, except bf16: every lookup may end
     # there.
-    for precision, fit in entry[name].items():
+    for precision, fit in entry["gemm"].items():
         flops_per_second = _flops_per_second(gpu, precision)
         if flops_per_second is None and precision != "bf16":
             continue
@@ -145,8 +122,8 @@ def _fits_by_precision(
         terms["flops_per_second"] = flops_per_second or core["flops_per_second"]
         terms |= {"cast": CastFit(**fit["cast"])} if "cast" in fit else {}
         terms |= {"floors": HostLaunchFloors(**fit["floors"])} if "floors" in fit else {}
-        found[precision] = fit_type(**terms)
-    return found
+        fits[precision] = GemmFit(**terms)
+    return fits
 
 
 def _with_peak_share(entry: KernelEntry, terms: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,11 +139,3 @@ def _collective_fit(operation: Operation, section: KernelEntry) -> CollectiveFit
     """Return the fit of collective ``operation`` from the catalog section ``collectives``."""
     terms = section[operation]["terms"]
     return CollectiveFit(operation=operation, link_gb_per_s=section["link_gb_per_s"], **terms)
-
-
-def _fit_or_substitute(fits: Mapping[str, FitType], precision: str) -> FitType:
-    """Return the fit for ``precision``, or for the first available substitute in ``NEAREST``."""
-    for name in NEAREST.get(precision, ("bf16",)):
-        if name in fits:
-            return fits[name]
-    return fits["bf16"]

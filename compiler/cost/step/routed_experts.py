@@ -36,7 +36,7 @@ BIAS_GRADIENT_BYTES = 40
 the gradient with probability and bias, and their sums (24), and joining of the pieces (4)."""
 GROUPED_GEMMS = 1.1
 """Time of a grouped GEMM, divided by that of the same tiles in one GEMM. Timings of fused experts
-with many rows give 1.0 for bf16 on H100 and 1.15 for fp8 on B200 (docs/kernel-fits.md)."""
+with many rows give 1.0 for bf16 on H100 and 1.15 for fp8 on B200 (ai-dynamo/aiconfigurator)."""
 SCATTERED = 1.3
 """Time per byte of kernels that move routed rows, divided by that of other element-wise kernels.
 They read or write rows in random order, in pieces per expert. Fitted to the published runs of all

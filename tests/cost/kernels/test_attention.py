@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from parc.compiler.cost.kernels.attention import (
     BACKWARD_FACTOR,
     AttentionShape,
-    decode_seconds,
     prefill_seconds,
 )
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
@@ -31,13 +30,6 @@ def test_causal_prefill_is_never_faster_than_half_of_the_scores_at_peak(
     fit = kernel_fit_of_gpu(gpu).prefill
     flops = 2.0 * shape.batch * shape.heads * shape.tokens**2 * shape.head_dim
     assert prefill_seconds(fit, shape) >= flops / fit.flops_per_second
-
-
-@given(gpu=st.sampled_from(GPUS), shape=SHAPES)
-def test_decode_never_reads_the_cache_faster_than_memory(gpu: str, shape: AttentionShape) -> None:
-    fit = kernel_fit_of_gpu(gpu).decode
-    cache_bytes = 4.0 * shape.batch * shape.kv_heads * shape.tokens * shape.head_dim
-    assert decode_seconds(fit, shape) >= cache_bytes / fit.bytes_per_second
 
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
@@ -71,26 +63,16 @@ def test_forward_on_hopper_reaches_the_rate_that_flash_attention_3_reports() -> 
     assert tflops == pytest.approx(610, rel=0.15)
 
 
-def test_a_sliding_window_bounds_prefill_and_decode_time() -> None:
+def test_a_sliding_window_bounds_prefill_time() -> None:
     fits = kernel_fit_of_gpu("h100-sxm-80gb")
     long = LLAMA._replace(tokens=65_536)
     narrow = long._replace(window=4096)
     assert prefill_seconds(fits.prefill, narrow) < prefill_seconds(fits.prefill, long) / 4
-    assert decode_seconds(fits.decode, narrow) == decode_seconds(
-        fits.decode, long._replace(tokens=4096)
-    )
 
 
 def test_a_window_wider_than_the_sequence_changes_nothing() -> None:
     fit = kernel_fit_of_gpu("h100-sxm-80gb").prefill
     assert prefill_seconds(fit, LLAMA._replace(window=8192)) == prefill_seconds(fit, LLAMA)
-
-
-def test_fewer_kv_heads_decode_faster_at_long_context() -> None:
-    fit = kernel_fit_of_gpu("h100-sxm-80gb").decode
-    shape = AttentionShape(batch=64, tokens=32_768, heads=32, kv_heads=32, head_dim=128)
-    grouped = decode_seconds(fit, shape._replace(kv_heads=8))
-    assert grouped == pytest.approx(decode_seconds(fit, shape) / 4, rel=0.1)
 
 
 def test_blackwell_ultra_gpus_have_a_faster_softmax() -> None:

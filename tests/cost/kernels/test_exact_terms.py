@@ -11,8 +11,6 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.attention import (
     AttentionShape,
-    DecodeFit,
-    decode_seconds,
     prefill_seconds,
 )
 from parc.compiler.cost.kernels.collective_time import (
@@ -97,50 +95,6 @@ def test_traffic_between_domains_is_divided_by_the_ranks_of_a_domain_but_not_in_
     assert two_level_collective_seconds(fast, network, 64.0, 4, 2) == pytest.approx(64 / 4 * 7 / 8)
     exchange = replace(fast, operation="all_to_all")
     assert two_level_collective_seconds(exchange, network, 64.0, 4, 2) == pytest.approx(64 / 2)
-
-
-DECODE = DecodeFit(
-    sms=100,
-    flops_per_second=1e30,
-    bytes_per_second=1.0,
-    memory_share=0.5,
-    head_factor=1.0,
-    row_seconds=0.0,
-    launch_seconds=0.0,
-    norm=8.0,
-    combine_seconds=0.0,
-    serial_seconds=0.0,
-)
-"""GPU with a memory of one byte per second, of which half is reached, and no other limit."""
-SHAPE = AttentionShape(batch=3, tokens=1000, heads=32, kv_heads=8, head_dim=128)
-
-
-def test_decode_streams_keys_and_values_of_all_tokens_and_one_query_and_output() -> None:
-    two_bytes = 2 * (2 * 8 * 1000 + 2 * 32) * 128 * 3
-    assert decode_seconds(DECODE, SHAPE) == pytest.approx(two_bytes / 0.5)
-
-
-def test_decode_multiplies_queries_by_keys_and_scores_by_values() -> None:
-    fit = replace(DECODE, bytes_per_second=1e30, flops_per_second=1.0, head_factor=7.0)
-    assert decode_seconds(fit, SHAPE) == pytest.approx(7 * 2 * 2 * 3 * 32 * 1000 * 128)
-
-
-def test_decode_splits_a_context_over_idle_multiprocessors() -> None:
-    serial = replace(DECODE, bytes_per_second=1e30, serial_seconds=1.0, combine_seconds=1e9)
-    # 100 SMs for 24 rows: 4 pieces of 250 tokens; 104 rows are not split.
-    assert decode_seconds(serial, SHAPE) == pytest.approx(250 * 128 + 1e9)
-    assert decode_seconds(serial, SHAPE._replace(batch=13)) == pytest.approx(1000 * 128)
-    # No piece is shorter than 128 tokens: 250 tokens are 2 pieces, 128 tokens are one.
-    assert decode_seconds(serial, SHAPE._replace(tokens=250)) == pytest.approx(125 * 128 + 1e9)
-    assert decode_seconds(serial, SHAPE._replace(tokens=128)) == pytest.approx(128 * 128)
-    # 33 query heads per KV head need three matrix instructions of 16 rows.
-    wide = SHAPE._replace(heads=8 * 33)
-    assert decode_seconds(serial, wide) == pytest.approx(3 * 250 * 128 + 1e9)
-
-
-def test_decode_adds_launch_and_the_fixed_time_of_its_rows() -> None:
-    fit = replace(DECODE, bytes_per_second=1e30, launch_seconds=5.0, row_seconds=50.0)
-    assert decode_seconds(fit, SHAPE) == pytest.approx(5 + 24 * 50 / 100)
 
 
 def test_the_device_time_of_a_gemm_has_neither_casts_nor_launch_gaps() -> None:

@@ -6,7 +6,6 @@ import pytest
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
 from parc.compiler.cost.kernels.gemm import gemm_seconds
-from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, grouped_gemm_seconds
 from parc.compiler.cost.kernels.hardware_fit import build_kernel_fit
 from parc.compiler.ir import Gpu
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
@@ -29,9 +28,6 @@ def test_every_gpu_has_a_time_for_every_kernel(name: str) -> None:
     fit = kernel_fit_of_gpu(name)
     assert gemm_seconds(fit.gemm_fit("bf16"), 4096, 4096, 4096) > 0
     assert prefill_seconds(fit.prefill, AttentionShape(1, 4096, 32, 8, 128)) > 0
-    assert (
-        grouped_gemm_seconds(fit.grouped_gemm_fit("fp8"), ExpertShape(4096, 2, 4096, 14_336, 8)) > 0
-    )
 
 
 @pytest.mark.parametrize("name", GPUS)

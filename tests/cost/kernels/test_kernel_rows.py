@@ -25,10 +25,10 @@ def test_rows_are_aligned_in_order_at_the_least_cost(costs: list[list[float]]) -
 
 
 def test_rows_of_a_complete_shape_are_named_in_order_and_others_by_prediction() -> None:
-    series = SERIES["attention_decode"]
+    series = SERIES["attention_prefill"]
     complete = [Timing((1, 1, 1, 1, 64), float(number + 1)) for number in range(len(series))]
     partial = [Timing((2, 1, 1, 1, 64), 3.0), Timing((2, 1, 1, 1, 64), 7.0)]
-    state = Attribution("attention_decode", [*complete, *partial])
+    state = Attribution("attention_prefill", [*complete, *partial])
     changed = state.realign(lambda each, row: series.index(each) + 1.0)
     assert changed == 2
     assert state.column_of == [*range(len(series)), 2, 6]
