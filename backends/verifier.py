@@ -132,7 +132,7 @@ class DerivedSetting:
     ``value``; None if only an equal value does. Required if a target rounds or limits a value."""
     needed: str | None = None
     """Text that the file needs instead of the text ``value``, if that is not the value of ``path``
-    itself, such as one of several variables. Either text may be empty: no setting. Such a decision
+    itself, such as one of several variables. Either text may be empty: no setting. Such a setting
     is always reported. None: ``value`` is compared with the value of ``path``."""
 
 

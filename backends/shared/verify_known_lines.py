@@ -195,7 +195,7 @@ class ScriptComparison:
                 yield DerivedSetting(path, one.text, file, number, setting, needed=needed)
 
 
-# Verifiers compare a script once for its decisions and once for its lines.
+# Verifiers compare a script once for its settings and once for its lines.
 @lru_cache(maxsize=4)
 def compare_lines(
     script: ScriptLines, known: tuple[str, ...], values: tuple[ExpectedValue, ...]

@@ -53,24 +53,22 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     """
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
-    if _is_config(name):
-        return _catalog_model_of_hub_id(name, library) or _read_config_file(name, library, sink, at)
-    sink.report("K01", unknown_entry_finding(KIND, name, library.names(KIND), at), at=at)
-    return None
-
-
-def _catalog_model_of_hub_id(name: str, library: Library) -> dict[str, Any] | None:
-    """Return the catalog entry whose source is the repository ``name`` of the hub.
-
-    The result is None for other names, and if the config.json of the repository can be read.
-    """
-    from parc.compiler.catalog.huggingface.hub_cache import cached_config
-
-    listed = catalog_model_of(name)
-    if listed is None or _local_config(name, library)[1] or cached_config(name):
+    if not _is_config(name):
+        sink.report("K01", unknown_entry_finding(KIND, name, library.names(KIND), at), at=at)
         return None
-    entry = library.entry(KIND, listed)
-    return {"name": listed} | entry if hub_repository(entry["source"]) == name else None
+    # Imported on first use: most specs name a catalog model.
+    from parc.compiler.catalog.huggingface.hub_cache import missing_config_finding, split_hub_id
+
+    hub = split_hub_id(name)
+    if hub is None:
+        found = _user_config(name, library, sink, at)
+    elif (found := _hub_config(name, hub, library)) is None:
+        listed = catalog_model_of(hub[0])
+        entry = library.entry(KIND, listed) if listed is not None else {}
+        if entry and hub_repository(entry["source"]) == name:
+            return {"name": listed} | entry
+        sink.report("K07", missing_config_finding(name, hub[0], listed), at=at)
+    return None if found is None else _model_of_config(found, sink, at)
 
 
 def find_checkpoint_precision(name: str, library: Library) -> str:
@@ -81,70 +79,56 @@ def find_checkpoint_precision(name: str, library: Library) -> str:
     if name in library.names(KIND) or not _is_config(name):
         return ""
     from parc.compiler.catalog.huggingface.checkpoint_precision import checkpoint_precision
+    from parc.compiler.catalog.huggingface.hub_cache import split_hub_id
 
-    found = _load_config(name, library, Sink(), "model")
-    return checkpoint_precision(found.content) if found is not None else ""
+    # ``find_model`` reports the errors.
+    hub, sink, at = split_hub_id(name), Sink(), "model"
+    found = _hub_config(name, hub, library) if hub else _user_config(name, library, sink, at)
+    content = _parse_json(found, sink, at) if found is not None else None
+    return checkpoint_precision(content) if content is not None else ""
 
 
 def _is_config(name: str) -> bool:
     return "/" in name or "\\" in name or ".json#" in name or name.endswith(".json")
 
 
-def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` fields read from the config.json that ``name`` refers to.
-
-    Return None after reporting an error.
-    """
-    # Imported on first use: most specs name a catalog model.
-    from parc.compiler.catalog.huggingface.config import model_name_of, model_spec_from_config
-
-    found = _load_config(name, library, sink, at)
-    if found is None:
-        return None
-    model = model_name_of(found.path, found.content)
-    reading = model_spec_from_config(found.content, model, found.part)
-    _report_notes((found.path, found.part), found.text, reading, sink)
-    return None if reading.failed else reading.mapping | {"source": found.source}
-
-
 @frozen
 class _ConfigFile:
-    """A config.json that was read."""
+    """A config.json."""
 
     path: str
     """Path for messages."""
     part: str
     """Key of the part that describes the model; empty for the whole file."""
     text: str
-    content: dict[str, Any]
     source: str
     """Address of the model on the hub, or the path in the spec."""
 
 
-def _load_config(name: str, library: Library, sink: Sink, at: str) -> _ConfigFile | None:
-    """Return the config.json that ``name`` refers to; None after reporting an error."""
+def _user_config(name: str, library: Library, sink: Sink, at: str) -> _ConfigFile | None:
+    """Return the file of the user that ``name`` refers to; None after reporting an error."""
     from parc.compiler.catalog.huggingface.config import split_config_path
-    from parc.compiler.catalog.huggingface.hub_cache import (
-        cached_config,
-        missing_config_finding,
-        split_hub_id,
-    )
 
-    hub, source = split_hub_id(name), name
-    if hub is None:
-        path, part = split_config_path(name)
-        text = read_user_file(path, library, sink, at)
-    else:
-        part, (path, text) = hub[1], _local_config(hub[0], library)
-        if text is None:
-            path, text, source = f"{hub[0]}/config.json", cached_config(hub[0]), f"{HUB}{name}"
-        if text is None:
-            listed = catalog_model_of(hub[0])
-            sink.report("K07", missing_config_finding(name, hub[0], listed), at=at)
-    content = None if text is None else _parse_json(path, text, sink, at)
-    if text is None or content is None:
-        return None
-    return _ConfigFile(path, part, text, content, source)
+    path, part = split_config_path(name)
+    text = read_user_file(path, library, sink, at)
+    return None if text is None else _ConfigFile(path, part, text, name)
+
+
+def _hub_config(name: str, hub: tuple[str, str], library: Library) -> _ConfigFile | None:
+    """Return the config.json of a model of the hub; None if it was not downloaded.
+
+    ``hub`` is (model id, part) of ``name``.
+    """
+    from parc.compiler.catalog.huggingface.hub_cache import cached_config
+
+    hub_id, part = hub
+    path, text = _local_config(hub_id, library)
+    if text is not None:
+        return _ConfigFile(path, part, text, name)
+    text = cached_config(hub_id)
+    return (
+        None if text is None else _ConfigFile(f"{hub_id}/config.json", part, text, f"{HUB}{name}")
+    )
 
 
 def _local_config(hub_id: str, library: Library) -> tuple[str, str | None]:
@@ -158,9 +142,21 @@ def _local_config(hub_id: str, library: Library) -> tuple[str, str | None]:
     return "", None
 
 
-def _parse_json(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the JSON object in ``text``; None after reporting that the file is invalid (K07)."""
-    span = None
+def _model_of_config(found: _ConfigFile, sink: Sink, at: str) -> dict[str, Any] | None:
+    """Return the ``ModelSpec`` fields of a config.json; None after reporting an error."""
+    from parc.compiler.catalog.huggingface.config import model_name_of, model_spec_from_config
+
+    content = _parse_json(found, sink, at)
+    if content is None:
+        return None
+    reading = model_spec_from_config(content, model_name_of(found.path, content), found.part)
+    _report_notes(found, reading, sink)
+    return None if reading.failed else reading.mapping | {"source": found.source}
+
+
+def _parse_json(found: _ConfigFile, sink: Sink, at: str) -> dict[str, Any] | None:
+    """Return the JSON object in a file; None after reporting that the file is invalid (K07)."""
+    path, text, span = found.path, found.text, None
     if len(text) > _LARGEST_CHARACTERS:
         reason = f"the file has {len(text)} characters; the limit is {_LARGEST_CHARACTERS}"
     else:
@@ -197,12 +193,9 @@ def _dict_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return tree
 
 
-def _report_notes(place: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
-    """Report the notes on a config as findings that point to the keys in the file.
-
-    ``place`` is (path of the file, dotted key of the part that was read).
-    """
-    path, part = place
+def _report_notes(found: _ConfigFile, reading: ConfigReading, sink: Sink) -> None:
+    """Report the notes on a config as findings that point to the keys in the file."""
+    path, part, text = found.path, found.part, found.text
     if reading.notes:
         register_user_file_lines(path, text, sink)
     for note in reading.notes:

@@ -51,7 +51,7 @@ def search_with_idle_hosts(cost_model: CostModel, sink: Sink) -> Search | None:
     there are no candidates.
     """
     found = Sink(sink.positions)
-    search = _search_of_problem(cost_model.problem, cost_model.framework, (cost_model, found))
+    search = _search_whole_cluster(cost_model, found)
     if not may_leave_hosts_idle(cost_model.problem) or _has_other_cause(found):
         sink.extend(found)
         return search
@@ -76,7 +76,7 @@ def _try_parts_of_cluster(cost_model: CostModel, counts: list[int]) -> list[Sear
     problem, framework = cost_model.problem, cost_model.framework
 
     def searched(cluster: Cluster) -> Search | None:
-        return _search_of_problem(replace(problem, cluster=cluster), framework)
+        return _search_part(replace(problem, cluster=cluster), framework)
 
     found = (searched(_with_fewer_hosts(problem.cluster, nodes)) for nodes in counts)
     trials = list(islice((one for one in found if one is not None), MAX_TRIALS))
@@ -197,37 +197,49 @@ def _fewest_model_ranks(cost_model: CostModel) -> int:
     return ceil(size / memory_limit_bytes(cost_model))
 
 
-_recent: OrderedDict[tuple[Problem, Framework], Search | None] = OrderedDict()
+_SearchKey = tuple[Problem, Framework]
+_recent: OrderedDict[_SearchKey, Search | None] = OrderedDict()
 """Results of the latest searches, because the points of a sweep over the number of hosts search the
 same smaller numbers, and those of other points."""
 MAX_RECENT = 1024
 """Largest number of these results."""
 
 
-def _search_of_problem(
-    problem: Problem, framework: Framework, explained: tuple[CostModel, Sink] | None = None
-) -> Search | None:
-    """Return the result of the layout search for ``problem``; None without layouts.
+def _search_whole_cluster(cost_model: CostModel, sink: Sink) -> Search | None:
+    """Return the result of the layout search; None after a diagnostic if there are no layouts."""
+    key = _search_key(cost_model.problem, cost_model.framework)
+    # A diagnostic names the spec, so it is not kept: a search without layouts runs again for it.
+    search = _recent.get(key) or search_layouts(cost_model, sink)
+    return _remember(key, search)
 
-    ``explained`` is the cost model of the problem, and the sink of the diagnostic that explains why
-    there are no layouts. It is None for a hypothetical cluster, whose errors must not be reported.
+
+def _search_part(problem: Problem, framework: Framework) -> Search | None:
+    """Return the result of the layout search on a part of the cluster; None without layouts.
+
+    Errors are not reported, because the spec does not ask for this part.
     """
+    key = _search_key(problem, framework)
+    search = _recent[key] if key in _recent else search_layouts(cost_model_for(*key), None)
+    return _remember(key, search)
+
+
+def _search_key(problem: Problem, framework: Framework) -> _SearchKey:
+    """Return ``problem`` without parts that the search does not need, and ``framework``."""
     cluster = problem.cluster
     # Nothing leaves a single rack, so the width of its uplinks does not matter. The search does not
     # read the text of the spec.
     wired = () if len(cluster.racks) == 1 else cluster.wired_hosts
     cluster = replace(cluster, wired_hosts=wired)
-    key = replace(problem, cluster=cluster, spec_json="", digest=""), framework
-    found = _recent.get(key)
-    # A diagnostic names the spec, so it is not kept: a search without layouts runs again for it.
-    if found is None and (explained or key not in _recent):
-        cost_model, sink = explained or (cost_model_for(*key), None)
-        found = search_layouts(cost_model, sink)
-    _recent[key] = found
+    return replace(problem, cluster=cluster, spec_json="", digest=""), framework
+
+
+def _remember(key: _SearchKey, search: Search | None) -> Search | None:
+    """Return ``search``, and keep it as the latest result."""
+    _recent[key] = search
     _recent.move_to_end(key)
     if len(_recent) > MAX_RECENT:
         _recent.popitem(last=False)
-    return found
+    return search
 
 
 def _with_equal_domains(cluster: Cluster) -> list[Cluster]:

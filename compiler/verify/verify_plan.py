@@ -49,7 +49,7 @@ from parc.compiler.verify.verify_ranks import (
     verify_hosts,
 )
 from parc.compiler.verify.verify_serving import verify_engine_ranks, verify_serving_document
-from parc.compiler.verify.verify_settings import PLAN, read_plan, verify_decisions
+from parc.compiler.verify.verify_settings import PLAN, read_plan, verify_settings
 
 ABSENT = "missing, or not a regular file (a link, a folder)"
 SERVING_COLUMN = "replica"
@@ -95,7 +95,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         missing |= {file: framework.file for file in framework.needs if file not in artifacts}
     if _check_contents(folder):
         _check_launcher_contents(folder)
-        _verify_decisions(folder)
+        _verify_settings(folder)
         if TABLE in artifacts:
             _report_malformed(lambda: _verify_rank_map(folder), sink, folder)
     report_unverified_targets(artifacts, names, sink)
@@ -165,7 +165,7 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
             report_contents(one)
 
 
-def _verify_decisions(folder: _EmittedFolder) -> None:
+def _verify_settings(folder: _EmittedFolder) -> None:
     """Report settings in emitted files that differ from ``plan.json`` (A14).
 
     Nothing is compared if ``plan.json`` was not emitted.
@@ -179,7 +179,7 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
 
     def report_settings(one: Verifier) -> None:
         _report_malformed(
-            lambda: verify_decisions(plan, one.derive_settings(artifacts), sink, artifacts),
+            lambda: verify_settings(plan, one.derive_settings(artifacts), sink, artifacts),
             sink,
             folder,
         )

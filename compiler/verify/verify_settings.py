@@ -1,4 +1,4 @@
-"""Read the settings of emitted files, and compare them with the decisions in ``plan.json``.
+"""Read the settings of emitted files, and compare them with those in ``plan.json``.
 
 A verifier reads each setting that it recognizes. ``unread_settings`` then returns all other
 settings of the file, so that an unknown key is reported. The comparison only looks up and compares.
@@ -264,30 +264,31 @@ def read_plan(text: str) -> dict[str, Any]:
     return tree
 
 
-def verify_decisions(
+def verify_settings(
     plan: Mapping[str, Any],
-    found: Iterable[DerivedSetting],
+    settings: Iterable[DerivedSetting],
     sink: Sink,
     artifacts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Report each setting in ``found`` whose value differs from the value in ``plan`` (A14).
+    """Report each of ``settings`` whose value differs from the value in ``plan`` (A14).
 
     The diagnostic points to the line of the setting in its file. If the file is in ``artifacts``,
     the diagnostic also shows the text of this line.
     """
-    for one in found:
-        expected = planned_value(plan, one.path)
-        if not _matches_plan(expected, one):
-            message = difference_sentence(one, expected, artifacts.get(one.file, ""))
-            name = "it" if one.path == FOREIGN or expected is _ABSENT else _spec_path(one.path)
+    for setting in settings:
+        expected = planned_value(plan, setting.path)
+        if not _matches_plan(expected, setting):
+            message = difference_sentence(setting, expected, artifacts.get(setting.file, ""))
+            is_foreign = setting.path == FOREIGN or expected is _ABSENT
+            name = "it" if is_foreign else _spec_path(setting.path)
             finding = Finding(message, help=f"to change {name}, edit the spec and compile again")
-            sink.report("A14", finding, span=Span(one.file, one.line, 1))
+            sink.report("A14", finding, span=Span(setting.file, setting.line, 1))
 
 
-def _matches_plan(expected: Any, found: DerivedSetting) -> bool:
-    if found.needed is not None or expected is _ABSENT:
+def _matches_plan(expected: Any, setting: DerivedSetting) -> bool:
+    if setting.needed is not None or expected is _ABSENT:
         return False
-    return is_same_value(expected, found.value) or _is_accepted(expected, found)
+    return is_same_value(expected, setting.value) or _is_accepted(expected, setting)
 
 
 def difference_sentence(one: DerivedSetting, planned: Any, text: str) -> str:

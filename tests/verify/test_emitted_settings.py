@@ -21,7 +21,7 @@ from parc.compiler.verify.verify_settings import (
     is_same_value,
     json_lines,
     json_settings,
-    verify_decisions,
+    verify_settings,
     yaml_settings,
 )
 from tests import compiled
@@ -228,7 +228,7 @@ def test_a_text_that_is_not_python_is_reported_with_its_line() -> None:
 
 def messages(*found: DerivedSetting) -> list[str]:
     sink = Sink()
-    verify_decisions(PLAN, found, sink)
+    verify_settings(PLAN, found, sink)
     assert {one.code for one in sink.diagnostics} <= {"PARC-A14"}
     return [one.finding.message for one in sink.diagnostics]
 
@@ -243,7 +243,7 @@ def test_equal_settings_are_not_reported() -> None:
 def test_a_setting_with_another_value_is_reported_at_its_line() -> None:
     sink = Sink()
     text = "\n" * 6 + "  --tp=4"
-    verify_decisions(
+    verify_settings(
         PLAN, [DerivedSetting("layout.tp", 4, "args.sh", 7, "--tp 4")], sink, {"args.sh": text}
     )
     (found,) = sink.diagnostics
@@ -313,7 +313,7 @@ def test_a_finding_names_the_setting_in_the_file_and_the_plan(
 ) -> None:
     sink = Sink()
     # Line 3 is too long to be shown.
-    verify_decisions(PLAN, [found], sink, {"f": f"a\n  export A=1\n{'tp=4 ' * 40}"})
+    verify_settings(PLAN, [found], sink, {"f": f"a\n  export A=1\n{'tp=4 ' * 40}"})
     assert [one.finding.message for one in sink.diagnostics] == [message]
 
 

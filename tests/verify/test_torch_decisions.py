@@ -17,7 +17,7 @@ from parc.backends.registry import verifier_of_backend
 from parc.backends.verifier import DerivedSetting, Verifier
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_plan import verify_artifacts
-from parc.compiler.verify.verify_settings import verify_decisions
+from parc.compiler.verify.verify_settings import verify_settings
 from tests.backends.plan_fields import TRAINING
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import Files, Spec, example_files, files_of
@@ -99,7 +99,7 @@ def test_a_plan_with_another_value_in_any_field_is_reported(name: str, target: s
         parent, _, last = path.rpartition(".")
         section_of(changed, parent)[last] = other_value(section_of(plan, path))
         sink = Sink()
-        verify_decisions(changed, decisions, sink)
+        verify_settings(changed, decisions, sink)
         if path.removeprefix("problem.") not in " ".join(
             found.finding.message for found in sink.diagnostics
         ):
@@ -269,7 +269,7 @@ def test_a_decision_can_accept_other_planned_values() -> None:
     found = DerivedSetting("layout.tp", 2, "f", accepts=lambda plan: plan < 2)
     for planned, codes in ((1, []), (2, []), (3, ["PARC-A14"])):
         sink = Sink()
-        verify_decisions({"layout": {"tp": planned}}, [found], sink)
+        verify_settings({"layout": {"tp": planned}}, [found], sink)
         assert [one.code for one in sink.diagnostics] == codes
 
 

@@ -14,7 +14,7 @@ from parc.backends.megatron.bridge.verify import CONFIG, VERIFIER
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
-from parc.compiler.verify.verify_settings import verify_decisions
+from parc.compiler.verify.verify_settings import verify_settings
 from tests.compiled import Files, Spec, example, example_files, files_of, messages_of, planned
 
 EXAMPLE = "qwen3-30b-a3b-megatron-bridge"
@@ -66,7 +66,7 @@ def reported_lines(files: Files) -> set[int]:
     plan, lines = json.loads(files["plan.json"]), set()
     for one in VERIFIER.derive_settings(files):
         sink = Sink()
-        verify_decisions(plan, [one], sink)
+        verify_settings(plan, [one], sink)
         lines |= {one.line} if sink.failed() else set()
     return lines
 

@@ -10,7 +10,7 @@ import pytest
 from parc.backends.megatron.bridge.verify import CONFIG, VERIFIER
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
-from parc.compiler.verify.verify_settings import verify_decisions
+from parc.compiler.verify.verify_settings import verify_settings
 from tests.compiled import emitted, examples, planned
 from tests.conformance.megatron.bridge_cases import bridge_case, bridge_verdicts
 from tests.conformance.megatron.specs import valid_spec
@@ -84,7 +84,7 @@ def unreported_removals(plan: Plan) -> list[int]:
         sink = Sink()
         if line.startswith(" ") and LABEL not in line:
             edited = {**files, CONFIG: "\n".join([*kept, ""])}
-            verify_decisions(tree, VERIFIER.derive_settings(edited), sink)
+            verify_settings(tree, VERIFIER.derive_settings(edited), sink)
             found += [] if sink.failed() else [number]
     return found
 
