@@ -9,7 +9,7 @@ of both combine smaller protocols, so that each can be read, implemented and tes
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
@@ -87,6 +87,16 @@ class Backend(Protocol):
         """Return the files of the target without writing them; their paths include its folder."""
 
 
+class NoSplit(NamedTuple):
+    """Reason why a framework cannot split the layers of a model over its pipeline stages."""
+
+    code: str
+    """Diagnostic code."""
+    path: str
+    """Spec path of the value that prevents the split."""
+    finding: Finding
+
+
 class LayoutRules(Protocol):
     """Layouts that a framework supports, in the version that the spec selects."""
 
@@ -128,8 +138,8 @@ class LayoutRules(Protocol):
         new one.
         """
 
-    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (diagnostic code, spec path, finding) that explain why the layers cannot be split.
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> NoSplit:
+        """Return the reason why the layers cannot be split.
 
         PARC calls this method only if ``find_split`` returns None for ``pp`` stages of ``vpp``
         chunks.

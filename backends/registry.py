@@ -224,17 +224,17 @@ def all_declarations() -> tuple[Declaration, ...]:
     return (*BUILT_IN, *(one for one in found if isinstance(one, Declaration)))
 
 
-def backend_has_role(one: Declaration, role: Role) -> bool:
-    """Return True if the backend ``one`` has ``role``.
+def backend_has_role(declaration: Declaration, role: Role) -> bool:
+    """Return True if the backend of ``declaration`` has ``role``.
 
     The roles "train" and "serve" mean that the backend emits files for training or serving jobs;
     "framework" and "engine" mean that it also determines the layout of these jobs.
     """
     roles = {
-        "train": bool(one.training),
-        "serve": bool(one.serving),
-        "framework": one.is_framework,
-        "engine": one.is_engine,
+        "train": bool(declaration.training),
+        "serve": bool(declaration.serving),
+        "framework": declaration.is_framework,
+        "engine": declaration.is_engine,
     }
     return roles[role]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.formats import BackendImporters
-from parc.compiler.topology.readers.document import DocumentNode, leaf_nodes, read_document
+from parc.compiler.topology.readers.document import DocumentNode, leaves_by_path, read_document
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -60,7 +60,7 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None
-    found = {".".join(str(part) for part in node.path): node for node in leaf_nodes(root)}
+    found = leaves_by_path(root)
     layout = _read_sizes(found) | _read_sharding(found)
     job = {}
     precision = found.get("mixed_precision")

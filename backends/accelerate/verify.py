@@ -238,19 +238,18 @@ def _deepspeed_plugin_settings(
     """
     tree = read_json(DEEPSPEED_CONFIG, artifacts.get(DEEPSPEED_CONFIG, "{}"))
     zero = tree.get("zero_optimization")
-    third = isinstance(zero, dict) and zero.get("stage") == 3
+    is_stage_3 = isinstance(zero, dict) and zero.get("stage") == 3
     yield from settings.require("deepspeed_config.deepspeed_config_file", DEEPSPEED_CONFIG)
     yield from settings.require("deepspeed_config.deepspeed_multinode_launcher", "standard")
     # transformers creates the model in shards only if the flag is set.
-    yield from settings.require("deepspeed_config.zero3_init_flag", True if third else None)
+    yield from settings.require("deepspeed_config.zero3_init_flag", True if is_stage_3 else None)
 
 
 def _sharding_settings(
     settings: EmittedSettings, sizes: MeshSizes, kind: Any
 ) -> Iterator[DerivedSetting]:
-    precision = settings.get("mixed_precision", "no")
-    path = "mixed_precision"
-    yield settings.derive("problem.job.precision", translate_name(PRECISIONS, precision), path)
+    precision = translate_name(PRECISIONS, settings.get("mixed_precision", "no"))
+    yield settings.derive("problem.job.precision", precision, "mixed_precision")
     if kind != "FSDP":
         if kind != "MULTI_GPU":
             yield settings.unexpected_setting("distributed_type")
@@ -259,32 +258,33 @@ def _sharding_settings(
         names = dict.fromkeys(AXES, "num_processes")
         yield from read_mesh_settings(settings, sizes, names, 0)
         return
-    reshard = settings.get("fsdp_config.fsdp_reshard_after_forward", True)
-    stage = 3 if reshard is True else 2
-    path = "fsdp_config.fsdp_reshard_after_forward"
-    yield settings.derive("layout.zero_stage", stage, path)
-    if not isinstance(reshard, bool):
-        yield settings.unexpected_setting(path)
+    resharding = "fsdp_config.fsdp_reshard_after_forward"
+    reshards = settings.get(resharding, True)
+    stage = 3 if reshards is True else 2
+    yield settings.derive("layout.zero_stage", stage, resharding)
+    if not isinstance(reshards, bool):
+        yield settings.unexpected_setting(resharding)
     yield from settings.require("fsdp_config.fsdp_version", 2)
     yield from settings.require("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
     yield from settings.require("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT")
-    path = "fsdp_config.fsdp_activation_checkpointing"
-    again = settings.get(path, False)
-    yield from read_recompute_settings(settings, _recompute_granularity(again), path)
+    checkpointing = "fsdp_config.fsdp_activation_checkpointing"
+    granularity = _recompute_granularity(settings.get(checkpointing, False))
+    yield from read_recompute_settings(settings, granularity, checkpointing)
+    # ``sizes`` contains these settings. To get one marks it as read.
     for setting in AXES.values():
         settings.get(setting)
     yield from read_mesh_settings(settings, sizes, AXES, stage)
-    path = f"{MESH}cp_comm_strategy"
-    strategy = settings.get(path, "allgather")
+    exchange = f"{MESH}cp_comm_strategy"
+    strategy = settings.get(exchange, "allgather")
     if sizes.cp > 1:
-        yield settings.derive("layout.cp_comm", translate_name(STRATEGIES, strategy), path)
-    elif path in settings:
-        yield settings.unexpected_setting(path)
+        yield settings.derive("layout.cp_comm", translate_name(STRATEGIES, strategy), exchange)
+    elif exchange in settings:
+        yield settings.unexpected_setting(exchange)
 
 
-def _recompute_granularity(again: Any) -> Any:
+def _recompute_granularity(recomputes: Any) -> Any:
     """Return "full" for True and "none" for False; return any other value unchanged."""
-    return ("full" if again else "none") if isinstance(again, bool) else again
+    return ("full" if recomputes else "none") if isinstance(recomputes, bool) else recomputes
 
 
 def read_job_settings(
@@ -307,10 +307,10 @@ def read_job_settings(
         yield settings.derive(f"problem.job.{name}", settings.get(name, "missing") or None, name)
     replicas = sizes.dp_replicate * sizes.dp_shard
     yield from read_batch_settings(settings, "micro_batch", "gradient_accumulation_steps", replicas)
-    again = settings.get("gradient_checkpointing")
+    recomputes = settings.get("gradient_checkpointing")
     if kind == "DEEPSPEED":
         yield from read_recompute_settings(
-            settings, _recompute_granularity(again), "gradient_checkpointing"
+            settings, _recompute_granularity(recomputes), "gradient_checkpointing"
         )
     else:
         yield from settings.require("gradient_checkpointing", False)

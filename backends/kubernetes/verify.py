@@ -134,10 +134,8 @@ def _read_objects(file: str, text: str) -> tuple[YamlDocument, ...]:
     """
     documents = read_documents(file, text)
     kinds = [str(one.value_at("kind")) for one in documents]
-    if tuple(kind for kind, _ in groupby(kinds)) != KINDS[file] or (
-        kinds.count("ConfigMap") + kinds.count("JobSet") + kinds.count("Service")
-        != len(KINDS[file]) - ("LeaderWorkerSet" in KINDS[file])
-    ):
+    single = [kind for kind in kinds if kind != "LeaderWorkerSet"]
+    if tuple(kind for kind, _ in groupby(kinds)) != KINDS[file] or len(single) > len(set(single)):
         message = f"the objects are {', '.join(kinds)}, must be {', '.join(KINDS[file])}"
         raise MalformedFileError(file, 1, message)
     return documents
@@ -179,7 +177,8 @@ def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[st
     """
     if file not in artifacts:
         return {}
-    config, job, *_ = (*read_documents(file, artifacts[file]), *(YamlDocument({}, {}),) * 2)
+    empty = YamlDocument({}, {})  # stands for an object that a damaged manifest lacks
+    config, job, *_ = (*read_documents(file, artifacts[file]), empty, empty)
     texts = config.value_at("data")
     found = {}
     for item in _config_map_items(job.value):

@@ -1,4 +1,4 @@
-"""Settings of layout and job in Megatron's arguments, and the fields of ``plan.json`` they mean."""
+"""Layout and job settings in Megatron's arguments, and the fields of ``plan.json`` they set."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ JOB, LAYOUT, RECOMPUTE = "problem.job", "layout", "layout.recompute"
 LAUNCH = "problem.launch"
 ARGS = f"{LAUNCH}.args"
 """Plan path under which a flag is reported if no other field of the plan sets the flag."""
-
-
 PARTS = {
     "attention": ("qkv_linear", "core_attn", "attn_proj"),
     "norms": ("attn_norm", "mlp_norm"),

@@ -1,4 +1,4 @@
-"""Layers of each pipeline stage and model chunk, from Megatron's arguments.
+"""Layers of each pipeline stage and model chunk, and the batch, from Megatron's arguments.
 
 Every layer must be on one stage, and the batch must divide evenly. Sources:
 ``get_num_layers_to_build`` and ``get_transformer_layer_offset`` (transformer_block.py),
@@ -25,6 +25,7 @@ SIZES = (
 )
 """Flags that must be numbers, so that stages can be derived."""
 MOST_STAGES = 100_000
+"""Maximum number of layers, and of virtual stages; damaged flags with more define no split."""
 LONGEST = 100_000
 """Maximum number of letters in an expanded pipeline layout. It bounds the memory that a damaged
 repeat count can use."""
@@ -155,7 +156,7 @@ def verify_layers(arguments: WrittenFlags, sink: Sink) -> None:
     """Report layers that are in no pipeline stage, or in more than one (A08)."""
     layers = arguments.number("num-layers", 0)
     if not layers:
-        _report_wrong_layers("A08", "--num-layers is missing", "", sink)
+        _report_at_arguments("A08", "--num-layers is missing", "", sink)
         return
     pp = arguments.number("pipeline-model-parallel-size", 1)
     pattern = arguments.text("hybrid-layer-pattern")
@@ -176,7 +177,7 @@ def verify_layers(arguments: WrittenFlags, sink: Sink) -> None:
     rest = layers - first - last + with_embedding + with_loss
     if rest < 0 or (chunks and rest % chunks) or (not chunks and rest):
         label = f"{rest} layers left for {chunks} chunks" + ("" if chunks else ", must be 0")
-        _report_wrong_layers("A08", f"{layers} layers do not fill {pp} stages evenly", label, sink)
+        _report_at_arguments("A08", f"{layers} layers do not fill {pp} stages evenly", label, sink)
 
 
 def verify_batch(arguments: WrittenFlags, dp: int, sink: Sink) -> None:
@@ -184,12 +185,12 @@ def verify_batch(arguments: WrittenFlags, dp: int, sink: Sink) -> None:
     batch = arguments.number("global-batch-size", 0)
     micro = arguments.number("micro-batch-size", 0)
     if not batch or not micro:
-        _report_wrong_layers(
+        _report_at_arguments(
             "A09", "--global-batch-size or --micro-batch-size is missing", "", sink
         )
     elif batch % (micro * dp):
         message = f"the global batch {batch} is not divisible by micro-batch {micro} x dp {dp}"
-        _report_wrong_layers(
+        _report_at_arguments(
             "A09", message, f"{batch} % {micro * dp} = {batch % (micro * dp)}, must be 0", sink
         )
 
@@ -216,14 +217,14 @@ def _verify_layout(layout: str, pp: int, arguments: WrittenFlags, sink: Sink) ->
         if flat is None or flat.count(letter) != count:
             found = "not a valid layout" if flat is None else f"{flat.count(letter)} of {letter}"
             message = f"the pipeline layout does not match the model: {found}"
-            _report_wrong_layers(
+            _report_at_arguments(
                 "A08", message, f"must contain {count} of the letter {letter}", sink
             )
             return
     stages = (flat or "").count("|") + 1
     if stages % pp:
         message = f"the pipeline layout has {stages} stages for {pp} pipeline ranks"
-        _report_wrong_layers("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
+        _report_at_arguments("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 
 def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
@@ -239,13 +240,13 @@ def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
             if wrong_count
             else "the layer pattern contains an invalid character"
         )
-        _report_wrong_layers(
+        _report_at_arguments(
             "A08", message, f"must be {layers} of M * E -, and | between stages", sink
         )
     stages = pattern.count("|") + 1
     if stages % pp:
         message = f"the layer pattern has {stages} stages for {pp} pipeline ranks"
-        _report_wrong_layers("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
+        _report_at_arguments("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 
 def expand_layout_string(layout: str) -> str | None:
@@ -263,5 +264,6 @@ def expand_layout_string(layout: str) -> str | None:
     return text if re.fullmatch(r"[Etm|L]+", text) else None
 
 
-def _report_wrong_layers(code: str, message: str, label: str, sink: Sink) -> None:
+def _report_at_arguments(code: str, message: str, label: str, sink: Sink) -> None:
+    """Report a finding at the start of the file of arguments."""
     sink.report(code, Finding(message, label), span=Span(ARGUMENTS, 1, 1))

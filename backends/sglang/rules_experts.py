@@ -9,6 +9,7 @@ from parc.backends.sglang.computed_settings import ALL2ALL
 from parc.backends.sglang.rules import ATTENTION_DATA_PARALLEL, WHOLE_DENSE_MLPS
 from parc.backends.shared.serving.expert_rules import (
     even_experts_rule,
+    explain_unsupported_data_parallelism,
     no_experts_rule,
     redundant_experts_rule,
     single_rank_rule,
@@ -33,22 +34,13 @@ def _has_unsupported_data_parallelism(problem: ServingProblem, layout: ServingLa
 
 def _explain_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> Finding:
     model = problem.model
-    dense = model.experts is None
-    reason = "has no experts" if dense else f"is of the family {model.family}"
-    why = (
+    message = (
         "data parallelism inside an engine is not useful for dense models"
-        if dense
+        if model.experts is None
         else f"SGLang splits the attention or the dense MLPs of {model.family} over all ranks of a "
         "stage, so that its ranks cannot be data parallel"
     )
-    return Finding(
-        why,
-        label=f"dp {layout.dp}, but {model.name} {reason}",
-        help=f"layout.replicas: {layout.dp} starts as many engines",
-        fix="layout.dp: 1",
-        causes=(Cause("model", f"{model.name} {reason}"),),
-        targets=TARGETS,
-    )
+    return explain_unsupported_data_parallelism(message, problem, layout, TARGETS)
 
 
 def _has_invalid_all2all(problem: ServingProblem, layout: ServingLayout) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from parc.backends.base import NoSplit
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, ModelChunk, PipelineSplit, Problem
 
@@ -76,11 +77,8 @@ def single_stage_split(model: Model, pp: int, vpp: int) -> PipelineSplit | None:
     return looped_split(model, (model.layers,), 1) if pp == vpp == 1 else None
 
 
-def explain_no_pipeline(framework: str, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return (diagnostic code, spec path, finding) for a framework without pipeline parallelism.
-
-    The finding says that ``framework`` requires pp and vpp to be 1.
-    """
+def explain_no_pipeline(framework: str, pp: int, vpp: int) -> NoSplit:
+    """Return the reason of a framework without pipeline parallelism: pp and vpp must be 1."""
     at = "layout.pp" if pp > 1 else "layout.vpp"
     finding = Finding(
         message=f"{framework} has no pipeline stages",
@@ -89,4 +87,4 @@ def explain_no_pipeline(framework: str, pp: int, vpp: int) -> tuple[str, str, Fi
         fix=f"{at}: 1",
         targets=(framework,),
     )
-    return "E11", at, finding
+    return NoSplit("E11", at, finding)

@@ -20,7 +20,7 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.shell_lines import ShellLine, command_lines
 from parc.compiler.verify.verify_settings import planned_value
 
-_HOLE = re.compile(r"<<([a-z_]+)>>")
+_PLACEHOLDER = re.compile(r"<<([a-z_]+)>>")
 _PIECE = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^'"\\]+""", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _INNER_COMMENT = re.compile(r"(?:^|[ \t])[ \t]*#[ \t].*$|^[ \t]+|[ \t]+$", re.MULTILINE)
@@ -154,7 +154,7 @@ def known_lines(
         for needed, negated, text in _read_sections(package, name)
         if (needed <= set(conditions)) is not negated
     )
-    return _plain_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines))
+    return _plain_commands(_PLACEHOLDER.sub(lambda found: texts.get(found[1], found[0]), lines))
 
 
 @lru_cache(maxsize=8)
@@ -212,13 +212,13 @@ def compare_lines(
     expected: list[str] = []
     texts: list[FoundPlaceholderValue] = []
     for line in known:
-        if not _HOLE.search(line):
+        if not _PLACEHOLDER.search(line):
             expected.append(line)
             continue
         pattern, names = _line_pattern(line)
         match = next((m for one in unused if (m := pattern.fullmatch(one.text))), None)
         if match is None:
-            expected.append(_HOLE.sub(lambda found: by_name[found[1]].text, line))
+            expected.append(_PLACEHOLDER.sub(lambda found: by_name[found[1]].text, line))
             continue
         place = next(at for at, one in enumerate(unused) if one.text == match.string)
         found = unused.pop(place)
@@ -233,9 +233,9 @@ def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
 
     The placeholders are listed in the order of the groups that capture their values.
     """
-    parts = _HOLE.split(line)
+    parts = _PLACEHOLDER.split(line)
     names = parts[1::2]
-    # A hole that occurs twice on a line has one text.
+    # A placeholder that occurs twice on a line has one text.
     groups = [
         f"(?P={name})" if name in names[:at] else f"(?P<{name}>{_GROUPS.get(name, '.*?')})"
         for at, name in enumerate(names)
@@ -245,15 +245,16 @@ def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
     return re.compile(joined, re.DOTALL), list(dict.fromkeys(names))
 
 
-def iterate_differences(
-    found: Mapping[str, tuple[str, int]], expected: Mapping[str, str]
+def differing_variables(
+    written: Mapping[str, tuple[str, int]], expected: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str, int]]:
     """Yield (name, text in the file, required text, line) for each variable that differs.
 
-    A text has the form ``NAME=VALUE``. It is empty if the variable is not set.
+    A text has the form ``NAME=VALUE``. It is empty if the variable is not set. ``written`` maps
+    each variable of the file to (value, line).
     """
-    for name in sorted(found.keys() | expected.keys()):
-        text, line = found.get(name, (None, 1))
+    for name in sorted(written.keys() | expected.keys()):
+        text, line = written.get(name, (None, 1))
         needed = expected.get(name)
         if text != needed:
             here, must = ("" if one is None else f"{name}={one}" for one in (text, needed))

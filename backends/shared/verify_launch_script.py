@@ -23,7 +23,7 @@ from parc.backends.shared.verify_known_lines import (
     ScriptComparison,
     ScriptLines,
     compare_lines,
-    iterate_differences,
+    differing_variables,
     known_lines,
     read_script,
 )
@@ -241,7 +241,7 @@ def read_environment_settings(
         ) from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
-    for name, text, needed, line in iterate_differences(found, wanted):
+    for name, text, needed, line in differing_variables(found, wanted):
         yield DerivedSetting(
             path, text, file, line, f"export {name}" if text else "", needed=needed
         )

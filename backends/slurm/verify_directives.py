@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any
 
-from parc.backends.shared.verify_known_lines import iterate_differences
+from parc.backends.shared.verify_known_lines import differing_variables
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.read_emitted import TABLE, MalformedFileError, unfold_hosts
 from parc.compiler.verify.verify_ranks import read_outline
@@ -101,7 +101,7 @@ def read_directive_settings(
         if hosts is not None and sorted(hosts) == sorted(plan["placement"]["hosts"]):
             expected["nodelist"] = value
     differing = set()
-    for name, text, needed, line in iterate_differences(found, expected):
+    for name, text, needed, line in differing_variables(found, expected):
         path = _plan_path(name, plan)
         differing.add(path)
         here, needed = (one and f"#SBATCH --{one.removesuffix('=')}" for one in (text, needed))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from parc.backends.shared.serving.expert_rules import (
     even_experts_rule,
+    explain_unsupported_data_parallelism,
     no_experts_rule,
     single_rank_rule,
     whole_stage_rule,
@@ -80,16 +81,11 @@ def _explain_data_parallelism(problem: ServingProblem, layout: ServingLayout) ->
             causes=(Cause("layout.tp", f"tp {layout.tp}"),),
             targets=TARGETS,
         )
-    reason = "has no experts" if model.experts is None else f"is of the family {model.family}"
-    return Finding(
+    message = (
         "TensorRT-LLM documents attention data parallelism only for models with experts of the "
-        f"families {', '.join(sorted(ATTENTION_DATA_PARALLEL))}",
-        label=f"dp {layout.dp}, but {model.name} {reason}",
-        help=f"layout.replicas: {layout.dp} starts as many engines",
-        fix="layout.dp: 1",
-        causes=(Cause("model", f"{model.name} {reason}"),),
-        targets=TARGETS,
+        f"families {', '.join(sorted(ATTENTION_DATA_PARALLEL))}"
     )
+    return explain_unsupported_data_parallelism(message, problem, layout, TARGETS)
 
 
 def _pins_experts(problem: ServingProblem, layout: ServingLayout) -> bool:

@@ -262,10 +262,10 @@ def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
     def has_no_split_for_this_reason(problem: Problem, layout: Layout) -> bool:
         if find_split(problem, layout.pp, layout.vpp) is not None:
             return False
-        return why_no_split(problem, layout.pp, layout.vpp)[0] == code
+        return why_no_split(problem, layout.pp, layout.vpp).code == code
 
     def explain_split(problem: Problem, layout: Layout) -> Finding:
-        return why_no_split(problem, layout.pp, layout.vpp)[2]
+        return why_no_split(problem, layout.pp, layout.vpp).finding
 
     return Rule(code, fields, has_no_split_for_this_reason, explain_split, ("pp", "vpp"))
 

@@ -7,6 +7,7 @@ torchtitan cannot change the plan.
 
 from __future__ import annotations
 
+from parc.backends.base import NoSplit
 from parc.backends.shared.pipeline_split import even_layer_counts, looped_split, v_schedule_split
 from parc.backends.shared.valid_values import format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
@@ -59,8 +60,8 @@ def layers_per_virtual_stage(problem: Problem, stages: int) -> tuple[int, ...] |
     return tuple(counts) if min(counts) > 0 else None
 
 
-def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return (diagnostic code, spec path, finding) that explains why no split is valid."""
+def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
+    """Return the reason why no split is valid."""
     layers, pins = problem.model.layers, problem.pins
     cause = (
         Cause("model.layers", f"the model has {layers} layers"),
@@ -77,7 +78,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
             fix=f"{at}: auto",
             causes=cause,
         )
-        return "P04", at, finding
+        return NoSplit("P04", at, finding)
     # No vpp is valid if pp exceeds the number of layers, otherwise vpp 1 is.
     at, other = ("layout.vpp", pp) if pp <= layers else ("layout.pp", vpp)
     good = [size for size in divisors(layers) if size * other <= layers]
@@ -89,4 +90,4 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
         fix=format_setting(at, nearest_value(good, pp * vpp // other)),
         causes=cause,
     )
-    return "P02", at, finding
+    return NoSplit("P02", at, finding)

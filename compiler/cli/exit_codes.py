@@ -40,8 +40,8 @@ def _redirect_closed_stdout() -> None:
     os.dup2(nowhere, sys.stdout.fileno())
 
 
-def _error_text(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
+def _error_text(error: OSError) -> str:
+    if error.strerror:
         return f"{error.filename or 'file'}: {error.strerror}"
     return str(error)
 

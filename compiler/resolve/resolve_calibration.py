@@ -87,14 +87,12 @@ def check_calibration_stack(
 
 
 def resolve_service_factors(
-    spec: str | ClusterSpec, cluster: Cluster, engine: str, reader: tuple[TextReader, Sink]
+    spec: str | ClusterSpec, cluster: Cluster, engine: str, library: TextReader, sink: Sink
 ) -> Values:
     """Return the factors from the file that ``cluster.calibration`` of a service names.
 
-    Report a file that was not fitted to measurements of ``engine`` (Q08). ``reader`` is the reader
-    of the file, and the sink of its errors.
+    Report a file that was not fitted to measurements of ``engine`` (Q08).
     """
-    library, sink = reader
     calibration = resolve_calibration(spec, cluster, library, sink)
     own = service_class(cluster, engine)
     if calibration.path and calibration.hardware != own:

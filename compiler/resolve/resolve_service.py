@@ -80,7 +80,7 @@ def resolve_service(
     if resolved is None:
         return None
     engine, constants = resolved
-    factors = resolve_service_factors(spec.cluster, cluster, targets.framework, (library, sink))
+    factors = resolve_service_factors(spec.cluster, cluster, targets.framework, library, sink)
     calibrated, constants = calibrated_service(cluster, constants, factors)
     setup = _resolve_number_formats_and_limits(
         spec, model, engine.default_batch(cluster.gpu), constants

@@ -14,13 +14,16 @@ from parc.compiler.search.simulate_finalists import missed_in_simulation, with_s
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result: this many from the
 start of the enumeration, and this many from the end."""
+MEMORY_RULES = ("V01", "V02")
+"""Codes of the rules on memory, which are the last ones of an engine."""
 LONG_SECONDS = 10.0
 """Shortest time that messages print in seconds instead of milliseconds."""
 
 
 def explain_empty_search(
     problem: ServingProblem,
-    searched: tuple[tuple[ServingRule, ...], tuple[ServingLayout, ...]],
+    rules: tuple[ServingRule, ...],
+    layouts: tuple[ServingLayout, ...],
     too_slow: list[tuple[str, ServingEstimate]],
     sink: Sink,
 ) -> None:
@@ -29,7 +32,6 @@ def explain_empty_search(
     If some layouts violate no rule but miss a limit of the goals, the limits are reported (G03). If
     there are no layouts at all, this is reported (G01). Otherwise the violated rules are reported.
     """
-    rules, layouts = searched
     if too_slow:
         finding = _missed_limits_finding(problem, [found for _, found in too_slow])
         sink.report(
@@ -98,21 +100,21 @@ def _violated_rules(
 ) -> list[ServingRule]:
     """Return the rules that ``layout`` violates.
 
-    The memory rules (V01, V02) are checked only if ``layout`` violates no other rule.
+    The memory rules are checked only if ``layout`` violates no other rule.
     """
     found: list[ServingRule] = []
     for rule in rules:
-        # Memory rules come last. The memory of a layout that cannot run is irrelevant.
-        if rule.code in ("V01", "V02") and found:
+        # The memory of a layout that cannot run is irrelevant.
+        if rule.code in MEMORY_RULES and found:
             break
         if rule.broken(problem, layout):
             found.append(rule)
     return found
 
 
-def _count_violations(found: list[ServingRule]) -> tuple[int, int]:
+def _count_violations(violated: list[ServingRule]) -> tuple[int, int]:
     """Return (number of violated rules that are not about memory, number of violated rules)."""
-    return sum(rule.code not in ("V01", "V02") for rule in found), len(found)
+    return sum(rule.code not in MEMORY_RULES for rule in violated), len(violated)
 
 
 def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:

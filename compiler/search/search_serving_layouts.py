@@ -94,7 +94,7 @@ def search_serving_layouts(
     if order and order[0].simulated is None:
         order[0] = with_statistics(problem, order[0])
     if not order:
-        explain_empty_search(problem, (rules, layouts), evaluated.too_slow, sink)
+        explain_empty_search(problem, rules, layouts, evaluated.too_slow, sink)
         return None
     search = ServingSearch(
         enumerated=len(layouts),

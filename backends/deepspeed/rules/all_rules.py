@@ -37,7 +37,7 @@ def _violates_stage_split(problem: Problem, layout: Layout) -> bool:
 
 
 def _explain_stage_split(problem: Problem, layout: Layout) -> Finding:
-    return why_no_split(problem, layout.pp, layout.vpp)[2]
+    return why_no_split(problem, layout.pp, layout.vpp).finding
 
 
 _STAGE_SPLIT = Rule(

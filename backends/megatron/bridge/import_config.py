@@ -12,7 +12,7 @@ from parc.backends.megatron.launch_files.import_sharding import STAGES
 from parc.backends.shared.field_table import field_table
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.formats import BackendImporters
-from parc.compiler.topology.readers.document import DocumentNode, leaf_nodes, read_document
+from parc.compiler.topology.readers.document import DocumentNode, leaves_by_path, read_document
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -132,7 +132,7 @@ def read_bridge_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None
-    leaves = {".".join(map(str, node.path)): node for node in leaf_nodes(root)}
+    leaves = leaves_by_path(root)
     # run_config.yaml of a checkpoint also names the class of each section.
     found = {field: node for field, node in leaves.items() if not field.endswith("_target_")}
     _read_precision(found, reading)

@@ -57,7 +57,9 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
     FlagCoupling(
         "R22", FSDP, ("--ckpt-format",), why="Megatron-FSDP only writes the format fsdp_dtensor"
     ),
-    FlagCoupling("R22", FSDP, excludes=(TORCH_FSDP,), why="only one of both can shard the weights"),
+    FlagCoupling(
+        "R22", FSDP, excludes=(TORCH_FSDP,), why="only one of the two can shard the weights"
+    ),
     *(
         FlagCoupling("R22", TORCH_FSDP, excludes=(flag,), why=why)
         for flag, why in (

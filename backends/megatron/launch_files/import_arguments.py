@@ -93,8 +93,8 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     read_words(framework_words(words), reading)
     if reading.spec:
         if (program := next((one for one in words if has_encoders(one.text)), None)) is not None:
-            text = f"the encoders that {program.text} trains"
-            reading.leave_out(text, program.span, "the fragment describes only the decoder")
+            encoders = f"the encoders that {program.text} trains"
+            reading.leave_out(encoders, program.span, "the fragment describes only the decoder")
         read_script(words, reading)
         report_unread_parts(words, reading)
     if not reading.spec and reading.is_valid:
@@ -152,7 +152,6 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     derive_sharding(spec.pop("sharding", {}), dynamic, reading)
     style = spec.pop("wsd", {}).get("style", "exponential")
     _add_optimizer_defaults(style, job, dynamic, reading)
-    flags, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
     _derive_shared_weights(spec.pop("shards", {}), layout, reading)
@@ -161,34 +160,51 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     # explicitly.
     pin_megatron_defaults(layout, dynamic)
     _shorten_recompute(layout)
-    model = spec.get("model")
-    if model:
-        # Megatron's linear layers have biases unless --disable-bias-linear is given.
-        biased = not flags.get("none", False)
-        model |= {"mlp_bias": biased, "attention_output_bias": biased}
-        model["qkv_bias"] = biased or model.get("qkv_bias", False)
-        if biased and "experts" in model:
-            model["experts"]["bias"] = True
-            model["experts"].setdefault("router_bias", "parameter")
+    biases, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))
+    if model := spec.get("model"):
+        _derive_biases(biases, model)
         _derive_attention_window(window.get("text", ""), model)
-        if geglu == CLAMPED_GEGLU:
-            model |= {"gated": True, "activation": "clamped_silu"}
-        model["tied_embeddings"] = not flags.get("untied", False)
-        model.setdefault("gated", False)
-        # Defaults of Megatron that differ from the defaults of a spec are written out.
-        model.setdefault("norm", "layernorm")
-        if not model["gated"]:
-            # Only the kernel that fuses GELU with a bias has its tanh form.
-            fused = biased and not flags.get("unfused", False)
-            model.setdefault("activation", "gelu_tanh" if fused else "gelu")
-        if "ffn" not in model and not model["gated"] and "hidden" in model:
-            model["ffn"] = 4 * model["hidden"]
-        _remove_redundant_model_fields(model)
+        _derive_mlp(biases, geglu, model)
+        _remove_unused_model_sizes(model)
+        _add_position_defaults(model)
         if "model.position.kind" in dynamic and "position" in model:
             del model["position"]["kind"]
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]
+
+
+def _derive_biases(biases: dict[str, Any], model: dict[str, Any]) -> None:
+    """Set which linear layers have biases; all have them unless --disable-bias-linear is given.
+
+    ``biases`` contains the values of the flags that the import table collects under this name.
+    """
+    biased = not biases.get("none", False)
+    model |= {"mlp_bias": biased, "attention_output_bias": biased}
+    model["qkv_bias"] = biased or model.get("qkv_bias", False)
+    if biased and "experts" in model:
+        model["experts"]["bias"] = True
+        model["experts"].setdefault("router_bias", "parameter")
+
+
+def _derive_mlp(biases: dict[str, Any], geglu: dict[str, Any], model: dict[str, Any]) -> None:
+    """Set norm, activation and MLP width of ``model``, and whether its embeddings are tied.
+
+    ``biases`` and ``geglu`` contain the values of the flags that the import table collects under
+    these names.
+    """
+    if geglu == CLAMPED_GEGLU:
+        model |= {"gated": True, "activation": "clamped_silu"}
+    model["tied_embeddings"] = not biases.get("untied", False)
+    model.setdefault("gated", False)
+    # Defaults of Megatron that differ from the defaults of a spec are written out.
+    model.setdefault("norm", "layernorm")
+    if not model["gated"]:
+        # Only the kernel that fuses GELU with a bias has its tanh form.
+        fused = model["mlp_bias"] and not biases.get("unfused", False)
+        model.setdefault("activation", "gelu_tanh" if fused else "gelu")
+    if "ffn" not in model and not model["gated"] and "hidden" in model:
+        model["ffn"] = 4 * model["hidden"]
 
 
 def _derive_attention_window(text: str, model: dict[str, Any]) -> None:
@@ -202,11 +218,11 @@ def _derive_attention_window(text: str, model: dict[str, Any]) -> None:
         model["window"] = int(match[1]) + 1
 
 
-def _remove_redundant_model_fields(model: dict[str, Any]) -> None:
-    """Remove model sizes that Megatron requires but does not use, and add position defaults."""
+def _remove_unused_model_sizes(model: dict[str, Any]) -> None:
+    """Remove or replace model sizes that Megatron requires or implies, but does not use."""
     experts = model.get("experts", {})
     if "latent" in model:
-        # Latent attention has its own sizes; these flags are required or implied, but not used.
+        # Latent attention has its own sizes.
         for key in ("head_dim", "kv_heads", "qk_norm"):
             model.pop(key, None)
     if experts and model.get("ffn"):
@@ -214,6 +230,10 @@ def _remove_redundant_model_fields(model: dict[str, Any]) -> None:
     all_routed = not experts.get("first_dense_layers") and experts.get("every", 1) == 1
     if experts and all_routed and "-" not in model.get("pattern", ""):
         model["ffn"] = 0
+
+
+def _add_position_defaults(model: dict[str, Any]) -> None:
+    """Add Megatron's defaults of position embeddings that differ from those of a spec."""
     position = model.get("position", {})
     if "latent" not in model:
         # The default of Megatron, which has another meaning for latent attention.

@@ -60,7 +60,7 @@ def split_rules(problem: Problem) -> tuple[Rule, ...]:
 def _code_of_reason(problem: Problem, pp: int, vpp: int) -> str:
     """Return the diagnostic code that explains why no split exists; "" if a split exists."""
     split = find_split(problem, pp, vpp)
-    return why_no_split(problem, pp, vpp)[0] if split is None else ""
+    return why_no_split(problem, pp, vpp).code if split is None else ""
 
 
 def _rule_for_code(
@@ -72,6 +72,6 @@ def _rule_for_code(
         return code_of(problem, layout) == code
 
     def explain_split(problem: Problem, layout: Layout) -> Finding:
-        return why_no_split(problem, layout.pp, layout.vpp)[2]
+        return why_no_split(problem, layout.pp, layout.vpp).finding
 
     return Rule(code, fields, has_this_code, explain_split, ("pp", "vpp"))

@@ -15,7 +15,7 @@ from typing import Any
 
 from parc.compiler.ir.frozen import frozen
 
-MOST_STAGES = 65_536
+MOST_LETTERS = 65_536
 """Maximum number of letters in an expanded layout string; a longer one is taken for a typo."""
 
 
@@ -78,8 +78,8 @@ def _expand_repeats(text: str) -> str:
         total += len(piece) * times
         # The length is checked before the text is repeated, so that t*99999 of t*99999 cannot
         # exhaust memory.
-        if times == 0 or total > MOST_STAGES:
-            why = "a repeat of 0" if times == 0 else f"a layout of more than {MOST_STAGES} letters"
+        if times == 0 or total > MOST_LETTERS:
+            why = "a repeat of 0" if times == 0 else f"a layout of more than {MOST_LETTERS} letters"
             raise LayoutStringError(f"{why} is not valid", at)
         flat += piece * times
         at = match.end()
@@ -102,7 +102,7 @@ def _expand_group(text: str, start: int) -> str:
         match = _INNER.match(text, at)
         if match is None:
             raise LayoutStringError(_explain_syntax_error(text, at), start + at)
-        flat += (match["letter"] or "") * min(int(match["times"] or 1), MOST_STAGES)
+        flat += (match["letter"] or "") * min(int(match["times"] or 1), MOST_LETTERS)
         at = match.end()
     return flat
 

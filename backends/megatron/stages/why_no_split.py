@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.base import NoSplit
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse_layout_string
 from parc.backends.megatron.stages.split import SplitPins, find_layout_string_fault, model_depth
 from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
@@ -11,12 +12,10 @@ from parc.compiler.ir import Problem
 from parc.compiler.ir.divisors import divisors
 
 NO_ENDS = "remove layout.first_stage_layers, layout.last_stage_layers"
-Reason = tuple[str, str, Finding]
-"""(diagnostic code, spec path, finding) that explain why no split exists."""
 
 
-def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
-    """Return (diagnostic code, spec path, finding) that explain why the layers cannot be split.
+def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
+    """Return the reason why the layers cannot be split.
 
     Call this function only if ``find_split`` returns None.
     """
@@ -37,7 +36,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
     return _explain_too_many_stages(problem, pp, vpp)
 
 
-def _explain_conflicting_pins(pins: SplitPins) -> Reason:
+def _explain_conflicting_pins(pins: SplitPins) -> NoSplit:
     set_pins = [
         name
         for name, is_set in (
@@ -58,10 +57,10 @@ def _explain_conflicting_pins(pins: SplitPins) -> Reason:
             Cause(f"layout.{name}", f"{name} defines the stages too") for name in set_pins[1:]
         ),
     )
-    return "P05", f"layout.{set_pins[0]}", finding
+    return NoSplit("P05", f"layout.{set_pins[0]}", finding)
 
 
-def _explain_no_interleaving(vpp: int) -> Reason:
+def _explain_no_interleaving(vpp: int) -> NoSplit:
     finding = Finding(
         message=f"vpp={vpp} interleaves pipeline stages, but pp is 1",
         label="vpp > 1 requires pp > 1",
@@ -69,10 +68,10 @@ def _explain_no_interleaving(vpp: int) -> Reason:
         fix="layout.vpp: 1",
         causes=(Cause("layout.pp", "pp 1"),),
     )
-    return "P06", "layout.vpp", finding
+    return NoSplit("P06", "layout.vpp", finding)
 
 
-def _explain_no_pipeline(layers: int, pins: SplitPins) -> Reason:
+def _explain_no_pipeline(layers: int, pins: SplitPins) -> NoSplit:
     """Return the reason: the spec sets the layers of the first or last stage, but pp is 1.
 
     If the layers of both stages are set, Megatron computes -1 middle stages, and its checks pass by
@@ -92,17 +91,17 @@ def _explain_no_pipeline(layers: int, pins: SplitPins) -> Reason:
         fix=f"remove {path}" if not (first and last) else NO_ENDS,
         causes=(Cause("layout.pp", "pp 1"),),
     )
-    return "P03", path, finding
+    return NoSplit("P03", path, finding)
 
 
-def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> Reason:
+def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> NoSplit:
     at, model = "layout.pipeline_layout", problem.model
     syntax = "E once first, L once last, t for each decoder layer, m for each MTP layer"
     try:
         stages = parse_layout_string(text)
     except LayoutStringError as error:
         label = f"the error is at character {error.at + 1} of {text!r}"
-        return "P19", at, Finding(str(error), label=label, help=syntax)
+        return NoSplit("P19", at, Finding(str(error), label=label, help=syntax))
     fault = (
         find_layout_string_fault(model_depth(model), stages, pp, vpp) or "the layout cannot be used"
     )
@@ -115,10 +114,10 @@ def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> Re
         fix="remove layout.pipeline_layout, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{model.layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
-    return "P19", at, finding
+    return NoSplit("P19", at, finding)
 
 
-def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Reason:
+def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> NoSplit:
     layers, middle = problem.model.layers, pp - bool(pins.first) - bool(pins.last)
     other = pins.last if pins.first else None
     at = "layout.first_stage_layers" if pins.first else "layout.last_stage_layers"
@@ -137,7 +136,7 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
         fix=format_setting(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
-    return "P04", at, finding
+    return NoSplit("P04", at, finding)
 
 
 def _explain_remainder(rest: int, middle: int, vpp: int) -> str:
@@ -156,7 +155,7 @@ def _splits_evenly(rest: int, middle: int, vpp: int) -> bool:
     return rest > 0 and rest % middle == 0 and rest // middle % vpp == 0
 
 
-def _explain_counted_ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Reason:
+def _explain_counted_ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> NoSplit:
     layers = problem.model.layers
     total = layers + bool(pins.embedding) + bool(pins.loss)
     good = filter_valid(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
@@ -171,10 +170,10 @@ def _explain_counted_ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) 
         fix=f"remove {at}, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
-    return "P01", at, finding
+    return NoSplit("P01", at, finding)
 
 
-def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> Reason:
+def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> NoSplit:
     model, layers = problem.model, problem.model.layers
     # A layout string may have stages with only the MTP layers or the loss; a layer pattern may not.
     most = layers if model.pattern else layers + 1 + bool(model.mtp_layers)
@@ -187,4 +186,4 @@ def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> Reason:
         fix=fix,
         causes=(Cause("model.layers", f"{layers} layers"),),
     )
-    return "P02", at, finding
+    return NoSplit("P02", at, finding)

@@ -35,6 +35,22 @@ def no_experts_rule(targets: tuple[str, ...], reported: str = "") -> ServingRule
     return ServingRule("M01", ("layout.ep", "model"), violates, explain, ("ep",))
 
 
+def explain_unsupported_data_parallelism(
+    message: str, problem: ServingProblem, layout: ServingLayout, targets: tuple[str, ...]
+) -> Finding:
+    """Return the finding that an engine has no attention data parallelism for the model."""
+    model = problem.model
+    reason = "has no experts" if model.experts is None else f"is of the family {model.family}"
+    return Finding(
+        message,
+        label=f"dp {layout.dp}, but {model.name} {reason}",
+        help=f"layout.replicas: {layout.dp} starts as many engines",
+        fix="layout.dp: 1",
+        causes=(Cause("model", f"{model.name} {reason}"),),
+        targets=targets,
+    )
+
+
 def whole_stage_rule(reason: str, targets: tuple[str, ...]) -> ServingRule:
     """Return the rule that experts are distributed over all ranks of a stage, or over none.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.backends.tensorrt_llm.arguments import NAME
 from parc.compiler.diagnostics import Sink
-from parc.compiler.topology.readers.document import DocumentNode, leaf_nodes, read_document
+from parc.compiler.topology.readers.document import DocumentNode, leaves_by_path, read_document
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -50,7 +50,7 @@ def read_trtllm_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None
-    found = {".".join(str(part) for part in node.path): node for node in leaf_nodes(root)}
+    found = leaves_by_path(root)
     for key, node in found.items():
         if not _read_key(key, node, reading) and node.value not in WRITTEN.get(key, ()):
             # PARC derives the sizes of CUDA graphs from job.max_num_seqs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, floor
+from typing import NamedTuple
 
 from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
 from parc.compiler.cost.memory.states import (
@@ -36,7 +37,7 @@ def waiting_gradient_bytes(
         if layout.zero_stage < 2 or layout.pp > 1:
             return 0.0
         if layout.dp_shard * layout.cp == 1:
-            return _single_rank_bytes(cost_model, layout, load, stage, program)[0]
+            return _single_rank_bytes(cost_model, layout, load, stage, program).all_streams
         return _unit_bytes(cost_model, layout, load, stage, program)
     queue = unreduced_gradient_bytes(cost_model, layout, load, program)
     if not queue:
@@ -81,16 +82,16 @@ def stream_pool_bytes(
     layer = largest_layer_parameters(cost_model, layout, load)
     root = _root_parameters(cost_model, layout, load, program)
     # The rank's shard of reduced gradients, until it is added to those of earlier micro-batches.
-    again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
-    reduced = program.reduced_bytes * max(root, layer) / shards * again
+    reduced = program.reduced_bytes * max(root, layer) / shards
+    reduced *= _accumulates_gradients(cost_model, layout)
     if layout.pp > 1:
         reduced = _pipeline_gradient_bytes(cost_model, layout, load, program)
     if shards == 1:
         # A single rank gathers nothing, and its shard can be part of the peak of all streams.
         if layout.pp > 1:
             return reduced
-        peak, own = _single_rank_bytes(cost_model, layout, load, stage, program)
-        return reduced + own - peak
+        increase = _single_rank_bytes(cost_model, layout, load, stage, program)
+        return reduced + increase.compute_stream - increase.all_streams
     before = max(root, layer * (load.layers > 1))
     gathered = HALF_GRADIENT * max(root * (1 + 1 / shards), before + layer * (1 + 1 / shards))
     return gathered + reduced
@@ -165,10 +166,10 @@ def _reductions(
     """
     layer = largest_layer_parameters(cost_model, layout, load)
     root = _root_parameters(cost_model, layout, load, program)
-    again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
-    shard = program.reduced_bytes / (layout.dp_shard * layout.cp) * again
+    shard = program.reduced_bytes / (layout.dp_shard * layout.cp)
+    shard *= _accumulates_gradients(cost_model, layout)
     each = program.reduced_bytes + max(HALF_GRADIENT, shard)
-    first = kept * (1 - 1 / load.layers) if load.layers else 0.0
+    first = _without_last_layer(kept, load)
     if layout.zero_stage == 3:
         # The weights of the layer before are gathered.
         first += HALF_WEIGHT * layer * (load.layers > 1)
@@ -184,31 +185,50 @@ def _head_parameters(cost_model: CostModel, layout: Layout, load: StageContents)
     return tables / 2 if _is_untied(cost_model, load) else tables
 
 
+def _accumulates_gradients(cost_model: CostModel, layout: Layout) -> bool:
+    """Return True if reduced gradients are added to those of earlier micro-batches."""
+    return layout.micro_batches(cost_model.problem.job.global_batch) > 1
+
+
+def _without_last_layer(kept: float, load: StageContents) -> float:
+    """Return ``kept``, the bytes that the layers save, after the backward pass of the last layer.
+
+    FSDP2 reduces the first unit then.
+    """
+    return kept * (1 - 1 / load.layers) if load.layers else 0.0
+
+
+class _PeakIncrease(NamedTuple):
+    """Bytes by which a reduction on a single rank increases FSDP2's memory peak."""
+
+    all_streams: float
+    compute_stream: float
+    """The same without the new tensor of reduced gradients, which is allocated in a separate
+    stream."""
+
+
 def _single_rank_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
-) -> tuple[float, float]:
-    """Return the bytes by which a reduction on a single rank increases FSDP2's memory peak.
-
-    The second result is the same without the new tensor of reduced gradients, which is allocated in
-    a stream of its own.
-    """
+) -> _PeakIncrease:
+    """Return the bytes by which a reduction on a single rank increases FSDP2's memory peak."""
     kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, program)
     logits = logits_bytes(cost_model, layout, load, program)
     layer = largest_layer_parameters(cost_model, layout, load)
     root = _root_parameters(cost_model, layout, load, program)
-    first = kept * (1 - 1 / load.layers) if load.layers else 0.0
+    first = _without_last_layer(kept, load)
     if layout.zero_stage == 3:
         # The weights of the layer before are gathered, and those of the root if it has both tables.
         first += HALF_WEIGHT * (layer * (load.layers > 1) + root * bool(program.root_bytes))
     if program.root_bytes:
         first += HALF_GRADIENT * _head_parameters(cost_model, layout, load)
     peak = kept + max(logits, working)
-    again = layout.micro_batches(cost_model.problem.job.global_batch) > 1
-    with_shard, without = (
-        max(0.0, first + each * layer - peak, each * root - peak)
-        for each in (
-            program.reduced_bytes + max(HALF_GRADIENT, program.reduced_bytes * again),
-            program.reduced_bytes + HALF_GRADIENT,
+    shard = program.reduced_bytes * _accumulates_gradients(cost_model, layout)
+    return _PeakIncrease(
+        *(
+            max(0.0, first + each * layer - peak, each * root - peak)
+            for each in (
+                program.reduced_bytes + max(HALF_GRADIENT, shard),
+                program.reduced_bytes + HALF_GRADIENT,
+            )
         )
     )
-    return with_shard, without

@@ -96,7 +96,9 @@ def _dualpipe_v_size_error(shape: PipelineShape) -> str:
     torch rejects such a step of DualPipeV.
     """
     p, m = shape.ranks, shape.micro_batches
-    return f"{m} micro-batches are fewer than {2 * p}, twice the number of ranks" * (m < 2 * p)
+    return (
+        f"{m} micro-batches are fewer than {2 * p}, twice the number of ranks" if m < 2 * p else ""
+    )
 
 
 def _dualpipe_size_error(shape: PipelineShape) -> str:

@@ -42,11 +42,14 @@ class TimeBound:
         """Return the lower bound on the exposed communication seconds per step."""
         found = sum(self._least_exposed_seconds)
         for level in self.switch_levels:
-            # A level that is too expensive is left out; without it the bound is
-            # weaker but valid.
-            if level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS:
+            # A level that is too expensive is left out; without it the bound is weaker but valid.
+            if self.is_affordable(level):
                 found = max(found, level.least_seconds(self._least_job_seconds, found))
         return round_significant_digits(found)
+
+    def is_affordable(self, level: SwitchLevel) -> bool:
+        """Return True if the bound of ``level`` needs at most MOST_CUT_EVALUATIONS evaluations."""
+        return level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS
 
     @cached_property
     def least_phase_seconds(self) -> tuple[float, ...]:
@@ -172,7 +175,7 @@ class ByteBound:
         for level in self._tiers:
             # The busiest uplink carries at least the mean of its level.
             found = max(found, self._least_total_bytes(level) / len(level.switches))
-            if self._is_affordable(level):
+            if self.time_bound.is_affordable(level):
                 # ``least_seconds`` minimizes any cost per switch: here bytes in place of seconds.
                 found = max(found, level.least_seconds(self._switch_bytes.bytes_out, found))
         return round_significant_digits(found)
@@ -188,14 +191,10 @@ class ByteBound:
         # The index is a bool: it skips the first level if that one is the NVLink domains.
         return self.time_bound.switch_levels[self.time_bound.problem.sites.multi_host_domains :]
 
-    def _is_affordable(self, level: SwitchLevel) -> bool:
-        """Return True if the bound of ``level`` needs at most MOST_CUT_EVALUATIONS evaluations."""
-        return level.cut_evaluations * len(self.time_bound.grid_views) <= MOST_CUT_EVALUATIONS
-
     def _least_total_bytes(self, level: SwitchLevel) -> float:
         """Return the least weighted bytes per step, summed over all uplinks of ``level``."""
         found = self._cut_group_bytes(level)
-        if self._is_affordable(level):
+        if self.time_bound.is_affordable(level):
             found = max(found, level.sum_of_least_switch_costs(self._switch_bytes.bytes_out))
             # A pipeline split into k parts sends 2 (k - 1) messages, more than one per part if
             # k > 2. Counting two per part and subtracting two per pipeline gives exactly that.

@@ -93,22 +93,22 @@ def diff(old: DiffSide, new: DiffSide) -> Diff:
         return _compare_plans(old, new)
     except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
         # A file that breaks the schema is an error of the user; any other cause is a bug in PARC.
-        for each in (old, new):
-            _check_plan_schema(each)
+        for side in (old, new):
+            _check_plan_schema(side)
         raise
 
 
-def _check_plan_schema(each: DiffSide) -> None:
+def _check_plan_schema(side: DiffSide) -> None:
     # Imported only for a damaged file, because jsonschema takes long to import.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
     text = (files("parc.schemas") / "plan.schema.json").read_text("utf-8")
-    error = best_match(Draft202012Validator(json.loads(text)).iter_errors(each.plan))
+    error = best_match(Draft202012Validator(json.loads(text)).iter_errors(side.plan))
     if error is not None:
         reason = error.message if len(error.message) < 120 else f"{error.message[:117]}..."
         raise NotAnOutputDirectory(
-            f"{each.name}/plan.json at {error.json_path}: {reason}"
+            f"{side.name}/plan.json at {error.json_path}: {reason}"
         ) from None
 
 

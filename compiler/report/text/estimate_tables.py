@@ -68,6 +68,7 @@ LEVELS = {
     "rack": "one rack",
     "fabric": "across NVLink domains",
 }
+"""Level that the groups of a parallel axis span -> words for it in the table of traffic."""
 
 
 def estimate_text(plan: AnyPlan) -> str:

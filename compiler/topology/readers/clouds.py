@@ -52,13 +52,7 @@ def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
         # AWS lists the top of the network first; a path starts at the leaf.
         reading.add_host(LocatedHost(host, tuple(reversed(layers)), block, entry.span))
         types[entry.text("InstanceType")] = None
-    if root.text("NextToken"):
-        finding = Finding(
-            "the output is incomplete: it has a NextToken", help="pass the other pages too"
-        )
-        reading.report("I04", finding, reading.span())
-    if not reading.hosts and reading.is_valid:
-        reading.report_error("I02", "the output has no instances", reading.span())
+    _report_missing_instances(root, "NextToken", reading)
     _set_aws_node_type([kind for kind in types if kind], reading)
     return reading.fragment()
 
@@ -178,13 +172,7 @@ def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
         path = [part.text("id", required=True) for part in entry.items("networkPath")]
         host = entry.text("id", required=True)
         reading.add_host(LocatedHost(host, tuple(path), _lambda_nvlink_domain(entry), entry.span))
-    if root.text("page_token"):
-        finding = Finding(
-            "the output is incomplete: it has a page_token", help="pass the other pages too"
-        )
-        reading.report("I04", finding, reading.span())
-    if not reading.hosts and reading.is_valid:
-        reading.report_error("I02", "the output has no instances", reading.span())
+    _report_missing_instances(root, "page_token", reading)
     return reading.fragment()
 
 
@@ -193,3 +181,17 @@ def _lambda_nvlink_domain(entry: DocumentNode) -> str | None:
     domain = nvlink.text("domain_id") if nvlink is not None else ""
     clique = nvlink.text("clique_id") if nvlink is not None else ""
     return (f"{domain}.{clique}" if clique else domain) or None
+
+
+def _report_missing_instances(root: DocumentNode, token: str, reading: Reading) -> None:
+    """Report output that has no instances (I02), or that is one of several pages (I04).
+
+    ``token`` is the key of the identifier of the next page.
+    """
+    if root.text(token):
+        finding = Finding(
+            f"the output is incomplete: it has a {token}", help="pass the other pages too"
+        )
+        reading.report("I04", finding, reading.span())
+    if not reading.hosts and reading.is_valid:
+        reading.report_error("I02", "the output has no instances", reading.span())

@@ -224,6 +224,11 @@ def _span_at_offset(reading: Reading, offset: int, length: int) -> Span:
     return reading.span(line, column, length)
 
 
+def leaves_by_path(node: DocumentNode) -> dict[str, DocumentNode]:
+    """Return dotted path -> value, for the ``leaf_nodes`` of ``node``."""
+    return {".".join(map(str, leaf.path)): leaf for leaf in leaf_nodes(node)}
+
+
 def leaf_nodes(node: DocumentNode) -> Iterator[DocumentNode]:
     """Yield the values below ``node`` that are neither null nor a mapping with further keys."""
     if not isinstance(node.value, dict):

@@ -94,7 +94,7 @@ def simulate_pools(
     engines = [*prefill.engines, *decode.engines]
     done = _serve_in_sequence(prefill, decode, arrivals)
     found = collect(done, engines, left_out, sampling.requests)
-    statistics = service_statistics(found, engines, 1.0)
+    statistics = service_statistics(found, engines, scale=1.0)
     if not request_limits:
         return statistics
     return replace(statistics, within_limits=share_within(found.requests, request_limits))
