@@ -113,9 +113,13 @@ def plugin_entry_points() -> dict[str, tuple[EntryPoint, ...]]:
     return {name: tuple(sorted(some, key=_distribution_name)) for name, some in found.items()}
 
 
-def _distribution_name(one: EntryPoint) -> str:
-    """Return the name and version of the package that registers the entry point ``one``."""
-    return f"{one.dist.name} {one.dist.version}" if one.dist else one.value
+def _distribution_name(entry_point: EntryPoint) -> str:
+    """Return the name and version of the package that registers ``entry_point``."""
+    return (
+        f"{entry_point.dist.name} {entry_point.dist.version}"
+        if entry_point.dist
+        else entry_point.value
+    )
 
 
 def _find_plugin_defect(name: str, declared: object) -> str:

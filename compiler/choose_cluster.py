@@ -112,10 +112,11 @@ def _has_invalid_entry(failed: Sink) -> bool:
     )
 
 
-def _missing_price_finding(one: _Alternative) -> Finding:
+def _missing_price_finding(alternative: _Alternative) -> Finding:
+    gpu = alternative.plan.problem.cluster.gpu
     return Finding(
         "the goal lowest-cost needs a price for each cluster of the list",
-        label=f"cluster {one.number} with {one.plan.problem.cluster.gpu.name} has no price",
+        label=f"cluster {alternative.number} with {gpu.name} has no price",
         help="set price_per_gpu_hour in each entry, all in the same currency",
     )
 

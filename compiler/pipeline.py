@@ -282,7 +282,7 @@ def plan_job(
 
 
 def plan_resolved(
-    found: ResolvedSpec,
+    resolved: ResolvedSpec,
     sink: Sink,
     after: Watch = ignore_pass_end,
     locked: LockedPlan | None = None,
@@ -291,10 +291,10 @@ def plan_resolved(
 
     Without a lock file, the plan that the choice of a cluster made is not made again.
     """
-    if found.planned is None or locked is not None:
-        return plan_job(found.problem, sink, after, locked)
-    sink.extend(found.planned.findings)
-    return found.planned.plan
+    if resolved.planned is None or locked is not None:
+        return plan_job(resolved.problem, sink, after, locked)
+    sink.extend(resolved.planned.findings)
+    return resolved.planned.plan
 
 
 def plan_spec(

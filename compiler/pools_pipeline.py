@@ -242,10 +242,10 @@ class _PoolPlanner:
         return None if found is None else found[0]
 
 
-def _name_pool(name: str, found: Diagnostic) -> Diagnostic:
-    """Return ``found`` with the name of the pool in its message."""
-    finding = replace(found.finding, message=f"{name} pool: {found.finding.message}")
-    return replace(found, finding=finding)
+def _name_pool(name: str, diagnostic: Diagnostic) -> Diagnostic:
+    """Return ``diagnostic`` with the name of the pool in its message."""
+    finding = replace(diagnostic.finding, message=f"{name} pool: {diagnostic.finding.message}")
+    return replace(diagnostic, finding=finding)
 
 
 def _decode_goals(goals: ServingGoals, whole: ServingGoals) -> ServingGoals:

@@ -169,21 +169,21 @@ def _compile_pools(problem: ServingProblem, sink: Sink) -> tuple[ServingPlan, ..
     return plan.pools
 
 
-def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
+def _plan_on_locked_hosts(problem: AnyProblem, locked: LockedPlan) -> AnyPlan | None:
     """Return the plan in the lock file, estimated for ``problem``; None if it is not valid."""
-    cluster, layout = restore_cluster(problem.cluster, found), found.layout
+    cluster, layout = restore_cluster(problem.cluster, locked), locked.layout
     if cluster is None:
         return None
     if isinstance(problem, Problem) and isinstance(layout, Layout):
         problem = replace(problem, cluster=cluster)
         return plan_on_hosts(
-            cost_model_for(problem, framework_of_problem(problem)), layout, found.hosts
+            cost_model_for(problem, framework_of_problem(problem)), layout, locked.hosts
         )
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
         from parc.compiler.placement.fixed_service_hosts import serving_plan_on_hosts
 
         problem = replace(problem, cluster=cluster)
-        return serving_plan_on_hosts(problem, engine(problem.framework), layout, found.hosts)
+        return serving_plan_on_hosts(problem, engine(problem.framework), layout, locked.hosts)
     return None
 
 
@@ -206,14 +206,14 @@ def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyR
 
 
 def _recheck_locked_plan(
-    problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch
+    problem: AnyProblem, replanned: AnyReplanned, sink: Sink, after: Watch
 ) -> AnyReplanned:
-    """Return ``found`` with the plan that a later ``parc compile --locked`` computes.
+    """Return ``replanned`` with the plan that a later ``parc compile --locked`` computes.
 
     A replan thus writes the same bytes as that compile. If the compile would choose another layout
     or other hosts, the plan of the replan is kept and only checked.
     """
-    plan, placement = found.plan, found.plan.placement
+    plan, placement = replanned.plan, replanned.plan.placement
     names = tuple(host.name for host in placement.hosts)
     unavailable = plan.problem.cluster.unavailable
     locked = LockedPlan(plan.layout, names, placement.ranks_per_node, unavailable)
@@ -229,10 +229,10 @@ def _recheck_locked_plan(
     else:
         compiled = _check_kept_plan(plan, sink)
         after("check")
-    if isinstance(found, ReplannedTraining) and isinstance(compiled, Plan):
-        return replace(found, plan=compiled)
-    if isinstance(found, ReplannedService) and isinstance(compiled, ServingPlan):
-        return replace(found, plan=compiled)
+    if isinstance(replanned, ReplannedTraining) and isinstance(compiled, Plan):
+        return replace(replanned, plan=compiled)
+    if isinstance(replanned, ReplannedService) and isinstance(compiled, ServingPlan):
+        return replace(replanned, plan=compiled)
     raise TypeError("a replan must not turn a training plan into a serving plan or vice versa")
 
 

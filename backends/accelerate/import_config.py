@@ -83,14 +83,14 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _pop_number(found: dict[str, DocumentNode], key: str, most: int = 999_999) -> int | None:
+def _pop_number(nodes: dict[str, DocumentNode], key: str, most: int = 999_999) -> int | None:
     """Remove a whole number from 1 to ``most`` and return it; None if ``key`` has no such value."""
-    node = found.get(key)
+    node = nodes.get(key)
     if node is None or isinstance(node.value, bool) or not isinstance(node.value, int):
         return None
     if not 1 <= node.value <= most:
         return None
-    del found[key]
+    del nodes[key]
     return int(node.value)
 
 
@@ -104,49 +104,49 @@ def _read_hosts(found: dict[str, DocumentNode]) -> dict[str, Any]:
     return {"nodes": nodes, **({"node": {"gpus_per_node": whole // nodes}} if whole else {})}
 
 
-def _read_sizes(found: dict[str, DocumentNode]) -> dict[str, Any]:
+def _read_sizes(nodes: dict[str, DocumentNode]) -> dict[str, Any]:
     """Return the parallel sizes; Accelerate has no pipeline parallelism."""
     sizes: dict[str, Any] = {}
     for key, field in SIZES.items():
-        number = _pop_number(found, key)
+        number = _pop_number(nodes, key)
         if number is not None:
             sizes[field] = number
-    replicas = _pop_number(found, REPLICAS)
+    replicas = _pop_number(nodes, REPLICAS)
     if replicas is not None and "dp_shard" in sizes:
         sizes["dp"] = replicas * sizes["dp_shard"]
     return sizes
 
 
-def _read_sharding(found: dict[str, DocumentNode]) -> dict[str, Any]:
+def _read_sharding(nodes: dict[str, DocumentNode]) -> dict[str, Any]:
     """Return the spec fields for the ZeRO stage and, with FSDP, for recomputation."""
-    kind = found.get("distributed_type")
+    kind = nodes.get("distributed_type")
     if kind is None or kind.value not in ("FSDP", "MULTI_GPU", "DEEPSPEED"):
         return {}
-    del found["distributed_type"]
+    del nodes["distributed_type"]
     if kind.value == "MULTI_GPU":
         return {"zero_stage": 0}
     if kind.value == "DEEPSPEED":
-        return _read_deepspeed(found)
+        return _read_deepspeed(nodes)
     layout: dict[str, Any] = {}
     for key, stages in STAGES.items():
-        if key in found and str(found[key].value) in stages:
-            layout["zero_stage"] = stages[str(found.pop(key).value)]
-    node = found.get("fsdp_config.fsdp_activation_checkpointing")
+        if key in nodes and str(nodes[key].value) in stages:
+            layout["zero_stage"] = stages[str(nodes.pop(key).value)]
+    node = nodes.get("fsdp_config.fsdp_activation_checkpointing")
     if node is not None and isinstance(node.value, bool):
-        del found["fsdp_config.fsdp_activation_checkpointing"]
+        del nodes["fsdp_config.fsdp_activation_checkpointing"]
         layout["recompute"] = "full" if node.value else "none"
     return layout
 
 
-def _read_deepspeed(found: dict[str, DocumentNode]) -> dict[str, Any]:
+def _read_deepspeed(nodes: dict[str, DocumentNode]) -> dict[str, Any]:
     """Return the ZeRO stage that the config itself sets, not a file that the config names."""
-    stage = found.get("deepspeed_config.zero_stage")
+    stage = nodes.get("deepspeed_config.zero_stage")
     if stage is not None and str(stage.value) in ("0", "1", "2", "3"):
-        del found["deepspeed_config.zero_stage"]
+        del nodes["deepspeed_config.zero_stage"]
         return {"zero_stage": int(stage.value)}
-    init = found.get("deepspeed_config.zero3_init_flag")
-    if init is not None and "deepspeed_config.deepspeed_config_file" in found:
-        del found["deepspeed_config.zero3_init_flag"]  # the stage is in the file
+    init = nodes.get("deepspeed_config.zero3_init_flag")
+    if init is not None and "deepspeed_config.deepspeed_config_file" in nodes:
+        del nodes["deepspeed_config.zero3_init_flag"]  # the stage is in the file
     return {}
 
 

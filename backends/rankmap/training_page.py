@@ -78,10 +78,15 @@ def process_group_cells(span: GroupExtent) -> tuple[str, ...]:
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
 
 
-def _host_order_cells(one: PlacementAlternative) -> tuple[str, str, str, str]:
+def _host_order_cells(alternative: PlacementAlternative) -> tuple[str, str, str, str]:
     """Return (order, uplink traffic, exposed time, mark of the chosen order) as text."""
-    choice = "**chosen**" if one.chosen else ""
-    return (one.name, format_bytes(one.uplink_bytes), format_duration(one.exposed_seconds), choice)
+    choice = "**chosen**" if alternative.chosen else ""
+    return (
+        alternative.name,
+        format_bytes(alternative.uplink_bytes),
+        format_duration(alternative.exposed_seconds),
+        choice,
+    )
 
 
 def gpu_index_formula(plan: Plan) -> str:

@@ -142,21 +142,21 @@ def _local_config(hub_id: str, library: Library) -> tuple[str, str | None]:
     return "", None
 
 
-def _model_of_config(found: _ConfigFile, sink: Sink, at: str) -> dict[str, Any] | None:
+def _model_of_config(config: _ConfigFile, sink: Sink, at: str) -> dict[str, Any] | None:
     """Return the ``ModelSpec`` fields of a config.json; None after reporting an error."""
     from parc.compiler.catalog.huggingface.config import model_name_of, model_spec_from_config
 
-    content = _parse_json(found, sink, at)
+    content = _parse_json(config, sink, at)
     if content is None:
         return None
-    reading = model_spec_from_config(content, model_name_of(found.path, content), found.part)
-    _report_notes(found, reading, sink)
-    return None if reading.failed else reading.mapping | {"source": found.source}
+    reading = model_spec_from_config(content, model_name_of(config.path, content), config.part)
+    _report_notes(config, reading, sink)
+    return None if reading.failed else reading.mapping | {"source": config.source}
 
 
-def _parse_json(found: _ConfigFile, sink: Sink, at: str) -> dict[str, Any] | None:
+def _parse_json(config: _ConfigFile, sink: Sink, at: str) -> dict[str, Any] | None:
     """Return the JSON object in a file; None after reporting that the file is invalid (K07)."""
-    path, text, span = found.path, found.text, None
+    path, text, span = config.path, config.text, None
     if len(text) > _LARGEST_CHARACTERS:
         reason = f"the file has {len(text)} characters; the limit is {_LARGEST_CHARACTERS}"
     else:
@@ -193,9 +193,9 @@ def _dict_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return tree
 
 
-def _report_notes(found: _ConfigFile, reading: ConfigReading, sink: Sink) -> None:
+def _report_notes(config: _ConfigFile, reading: ConfigReading, sink: Sink) -> None:
     """Report the notes on a config as findings that point to the keys in the file."""
-    path, part, text = found.path, found.part, found.text
+    path, part, text = config.path, config.part, config.text
     if reading.notes:
         register_user_file_lines(path, text, sink)
     for note in reading.notes:

@@ -163,13 +163,14 @@ def _relative_performance_loss(plan: ServingPlan, other: ServingCandidate) -> fl
     return 1 - mine / (other.ttft_seconds + later * other.tpot_seconds)
 
 
-def _format_candidate(one: ServingCandidate) -> str:
+def _format_candidate(candidate: ServingCandidate) -> str:
     """Return the throughput, time per token and parallel sizes of a candidate as text."""
-    sizes = format_serving_sizes(one.layout)
-    sizes = sizes if one.layout.tp > 1 or sizes == "tp 1" else f"tp 1, {sizes}"
-    replicas = f"{one.layout.replicas} replica" + "s" * (one.layout.replicas > 1)
+    layout, milliseconds = candidate.layout, candidate.tpot_seconds * 1e3
+    sizes = format_serving_sizes(layout)
+    sizes = sizes if layout.tp > 1 or sizes == "tp 1" else f"tp 1, {sizes}"
+    replicas = f"{layout.replicas} replica" + "s" * (layout.replicas > 1)
     return (
-        f"{one.tokens_per_second:,.0f} tokens/s, {one.tpot_seconds * 1e3:.1f} ms per token "
+        f"{candidate.tokens_per_second:,.0f} tokens/s, {milliseconds:.1f} ms per token "
         f"({sizes}, {replicas})"
     )
 

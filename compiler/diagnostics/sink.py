@@ -100,11 +100,11 @@ class Sink:
             if changed is not None:
                 self._add_if_new(changed)
 
-    def withdraw_fix(self, found: Diagnostic) -> None:
-        """Remove the fix from the reported diagnostic ``found``, because it does not work."""
-        kept = replace(found, finding=replace(found.finding, fix=""))
+    def withdraw_fix(self, diagnostic: Diagnostic) -> None:
+        """Remove the fix from the reported ``diagnostic``, because the fix does not work."""
+        kept = replace(diagnostic, finding=replace(diagnostic.finding, fix=""))
         # Rebuilt as a whole, so that the order of the reports stays.
-        self._reported = {kept if one == found else one: None for one in self._reported}
+        self._reported = {kept if one == diagnostic else one: None for one in self._reported}
 
     def _with_cause_span(self, cause: Cause) -> Cause:
         """Return ``cause`` with the position of its path in the spec.

@@ -213,14 +213,14 @@ class ServingCandidate:
     """Bytes of the weights on the fullest rank."""
 
     @classmethod
-    def from_estimate(cls, found: ServingEstimate) -> ServingCandidate:
+    def from_estimate(cls, estimate: ServingEstimate) -> ServingCandidate:
         """Return the candidate with the layout and the figures of an estimate."""
         return cls(
-            found.layout,
-            found.ttft_seconds,
-            found.tpot_seconds,
-            found.tokens_per_second,
-            found.memory.weights_bytes,
+            estimate.layout,
+            estimate.ttft_seconds,
+            estimate.tpot_seconds,
+            estimate.tokens_per_second,
+            estimate.memory.weights_bytes,
         )
 
 

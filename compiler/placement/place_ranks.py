@@ -144,10 +144,10 @@ def place_ranks(
     )
 
 
-def _placement_alternative(one: _HostOrder, chosen: bool) -> PlacementAlternative:
+def _placement_alternative(order: _HostOrder, chosen: bool) -> PlacementAlternative:
     """Return the row for one order of hosts in the table of alternatives of the plan."""
     return PlacementAlternative(
-        one.name, one.cost.busiest_bytes, one.cost.exposed_seconds, chosen=chosen
+        order.name, order.cost.busiest_bytes, order.cost.exposed_seconds, chosen=chosen
     )
 
 
@@ -196,48 +196,48 @@ def _count_moved_node_ranks(hosts: Sequence[Host], names: Sequence[Host]) -> int
     return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
 
 
-def _order_of_sites(one: _HostOrder, sites: HostSites) -> EvaluatedOrder:
-    """Return the order of hosts ``one`` as an order of sites (sets of equivalent hosts)."""
-    place = tuple(sites.site_by_host[host.name] for host in one.hosts)
-    return EvaluatedOrder(one.name, (), place, one.cost)
+def _order_of_sites(order: _HostOrder, sites: HostSites) -> EvaluatedOrder:
+    """Return the order of hosts ``order`` as an order of sites (sets of equivalent hosts)."""
+    place = tuple(sites.site_by_host[host.name] for host in order.hosts)
+    return EvaluatedOrder(order.name, (), place, order.cost)
 
 
-def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedOrder) -> _HostOrder:
-    """Return the order of hosts in which each node rank gets a host of its site in ``found``.
+def _assign_hosts(cluster: Cluster, problem: PlacementProblem, order: EvaluatedOrder) -> _HostOrder:
+    """Return the order of hosts in which each node rank gets a host of its site in ``order``.
 
     A site is a set of equivalent hosts. If the host of a node rank in the name order belongs to its
     site, the node rank keeps this host. All other node ranks get the remaining hosts of their site,
     sorted by name.
     """
-    names = hosts_by_name(cluster)[: len(found.place)]
+    names = hosts_by_name(cluster)[: len(order.place)]
     sites = problem.sites
     free = {site: dict.fromkeys(hosts) for site, hosts in enumerate(sites.hosts)}
     assigned: dict[int, Host] = {}
     for node, host in enumerate(names):
-        site = found.place[node]
+        site = order.place[node]
         if sites.site_by_host[host.name] == site:
             assigned[node] = host
             del free[site][host]
     # Reversed, so that pop() returns the hosts of a site by name.
     queues = defaultdict(list, {site: list(hosts)[::-1] for site, hosts in free.items()})
-    for node, site in enumerate(found.place):
+    for node, site in enumerate(order.place):
         if node not in assigned:
             assigned[node] = queues[site].pop()
     hosts = tuple(assigned[node] for node in range(len(names)))
     return _HostOrder(
-        _describe_order(found), hosts, found.cost, _count_moved_node_ranks(hosts, names)
+        _describe_order(order), hosts, order.cost, _count_moved_node_ranks(hosts, names)
     )
 
 
-def _describe_order(found: EvaluatedOrder) -> str:
+def _describe_order(order: EvaluatedOrder) -> str:
     """Return the name of an order of hosts for reports, such as ``boxes of 4 in 16 hosts``.
 
     A box is a set of node ranks that share a switch. In the example, boxes of 4 node ranks form
     boxes of 16. If swaps improved the order, ``, swapped`` is appended.
     """
-    sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
+    sizes = [str(size) for size in box_sizes(order.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
-    return {BOXES: boxes, SWAPS: f"{boxes}, swapped", ALL_ORDERS: "best of all"}[found.method]
+    return {BOXES: boxes, SWAPS: f"{boxes}, swapped", ALL_ORDERS: "best of all"}[order.method]
 
 
 def build_proof(cost: PlacementCost, least: PlacementCost, tie_seconds: float) -> PlacementProof:

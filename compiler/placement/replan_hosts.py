@@ -80,12 +80,12 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTra
 
 
 def _replace_hosts(
-    problem: PlacementProblem, hosts: tuple[Host, ...], found: HostVacancies
+    problem: PlacementProblem, hosts: tuple[Host, ...], vacancies: HostVacancies
 ) -> tuple[Host, ...]:
     """Return the hosts by node rank, with every drained host replaced by a free one."""
-    seats, free = list(hosts), sorted(found.free, key=lambda host: natural_key(host.name))
+    seats, free = list(hosts), sorted(vacancies.free, key=lambda host: natural_key(host.name))
     # One by one, so that each choice is evaluated together with the earlier ones.
-    for node in found.lost:
+    for node in vacancies.lost:
         new = _best_replacement(problem, seats, node, free)
         free.remove(new)
         seats[node] = new
@@ -261,12 +261,12 @@ def _pin_pool(plan: ServingPlan, hosts: Sequence[Host]) -> str:
     return f"hosts: {names}, layout: {{{text}}}"
 
 
-def _replace_lost_hosts(plan: ServingPlan, found: HostVacancies) -> tuple[Host, ...]:
+def _replace_lost_hosts(plan: ServingPlan, vacancies: HostVacancies) -> tuple[Host, ...]:
     """Return the hosts by node rank, with every drained host replaced by a free one."""
     seats = list(plan.placement.hosts)
-    left = sorted(found.free, key=lambda host: natural_key(host.name))
+    left = sorted(vacancies.free, key=lambda host: natural_key(host.name))
     each = _hosts_per_engine(plan)
-    for node in found.lost:
+    for node in vacancies.lost:
         # Engines occupy consecutive node ranks, so this is the first node rank of the
         # engine.
         start = node // each * each

@@ -79,13 +79,13 @@ def _resolve_lengths(spec: LengthsSpec) -> Lengths:
     return Lengths(spec.input_cv, spec.output_cv, ratio)
 
 
-def _with_trace(found: Traffic, trace: Trace) -> Traffic:
+def _with_trace(traffic: Traffic, trace: Trace) -> Traffic:
     """Return the traffic with a trace, and with the rate and prefix hits of the trace."""
-    rate = found.request_rate
-    if rate is None and found.concurrency is None:
+    rate = traffic.request_rate
+    if rate is None and traffic.concurrency is None:
         # n requests have n - 1 times between arrivals.
         rate = (trace.count - 1) / trace.seconds
-    return replace(found, request_rate=rate, prefix_hit=_prefix_hit(trace), trace=trace)
+    return replace(traffic, request_rate=rate, prefix_hit=_prefix_hit(trace), trace=trace)
 
 
 def without_prefix_hits(traffic: Traffic) -> Traffic:

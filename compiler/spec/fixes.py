@@ -88,28 +88,28 @@ def withdraw_failed_fixes(
 
 
 def is_fixed_by(
-    found: Diagnostic,
+    diagnostic: Diagnostic,
     edits: Sequence[str],
     before: Sequence[Diagnostic],
     after: Sequence[Diagnostic],
 ) -> bool:
-    """Return True if ``edits`` removed the error ``found`` and caused no new error.
+    """Return True if ``edits`` removed the error ``diagnostic`` and caused no new error.
 
-    A new error counts only at an edited path or at the path of ``found``. Errors at other paths
-    might only have been hidden by ``found``.
+    A new error counts only at an edited path or at the path of ``diagnostic``, which might have
+    hidden the errors at other paths.
 
     Args:
-        found: the error.
+        diagnostic: the error.
         edits: overrides that apply its fix.
         before: diagnostics of the spec without the edits.
         after: diagnostics of the spec with the edits.
     """
     edited = {text.removeprefix("~").partition("=")[0] for text in edits}
     # An error that moves from one target to another one is not fixed.
-    watched = {*edited, found.path}
+    watched = {*edited, diagnostic.path}
     known = {(one.code, one.path) for one in before}
     return not any(
-        (one.code, one.path) == (found.code, found.path)
+        (one.code, one.path) == (diagnostic.code, diagnostic.path)
         or (one.severity == "error" and one.path in watched and (one.code, one.path) not in known)
         for one in after
     )

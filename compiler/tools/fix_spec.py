@@ -66,10 +66,10 @@ def _applicable_fixes(sink: Sink) -> Iterator[tuple[Diagnostic, tuple[str, ...]]
                 yield found, edits
 
 
-def _is_improved(found: Diagnostic, edits: tuple[str, ...], before: Sink, after: Sink) -> bool:
-    if not is_fixed_by(found, edits, before.diagnostics, after.diagnostics):
+def _is_improved(diagnostic: Diagnostic, edits: tuple[str, ...], before: Sink, after: Sink) -> bool:
+    if not is_fixed_by(diagnostic, edits, before.diagnostics, after.diagnostics):
         return False
-    if found.severity == "error":
+    if diagnostic.severity == "error":
         # An error can hide other errors, so new ones at other paths are expected.
         return True
     known = {(one.code, one.path) for one in before.diagnostics}

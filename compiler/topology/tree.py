@@ -64,15 +64,17 @@ def _hosts_below_largest_switch(cluster: Cluster, level: int) -> int:
     return max(Counter(number_switches(cluster.hosts, level)).values(), default=0)
 
 
-def common_switch_level(one: Host, other: Host) -> int:
+def common_switch_level(host: Host, other: Host) -> int:
     """Return the level of the lowest common switch of two hosts.
 
     The level is an index in ``Cluster.switch_tiers``; level 0 is the leaf switch. The result is 0
-    if ``one`` and ``other`` are the same host, and ``len(Cluster.switch_tiers)`` if they have no
+    if ``host`` and ``other`` are the same host, and ``len(Cluster.switch_tiers)`` if they have no
     common switch.
     """
-    depth = len(one.switch_path)
-    same = (level for level in range(depth) if one.switch_path[level:] == other.switch_path[level:])
+    depth = len(host.switch_path)
+    same = (
+        level for level in range(depth) if host.switch_path[level:] == other.switch_path[level:]
+    )
     return next(same, depth)
 
 

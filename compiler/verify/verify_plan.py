@@ -122,8 +122,8 @@ def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
     names = (*locked_versions(lock), *((str(document.get("framework")),) if document else ()))
     verifiers = load_verifiers(names if lock else (), artifacts)
 
-    def embedded_files(one: Verifier) -> Mapping[str, str]:
-        return _report_malformed(lambda: one.embedded_files(artifacts), sink) or {}
+    def embedded_files(verifier: Verifier) -> Mapping[str, str]:
+        return _report_malformed(lambda: verifier.embedded_files(artifacts), sink) or {}
 
     embedded = {
         path: text for one in verifiers.values() for path, text in embedded_files(one).items()
@@ -157,8 +157,8 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
     """Report contradictions within the files of each backend that is not a framework."""
     artifacts, sink = folder.artifacts, folder.sink
 
-    def report_contents(one: Verifier) -> None:
-        _report_malformed(lambda: one.check_file_contents(artifacts, sink), sink, folder)
+    def report_contents(verifier: Verifier) -> None:
+        _report_malformed(lambda: verifier.check_file_contents(artifacts, sink), sink, folder)
 
     for name, one in folder.verifiers.items():
         if not backend_declaration(name).is_framework:
@@ -177,9 +177,9 @@ def _verify_settings(folder: _EmittedFolder) -> None:
     if plan is None:
         return
 
-    def report_settings(one: Verifier) -> None:
+    def report_settings(verifier: Verifier) -> None:
         _report_malformed(
-            lambda: verify_settings(plan, one.derive_settings(artifacts), sink, artifacts),
+            lambda: verify_settings(plan, verifier.derive_settings(artifacts), sink, artifacts),
             sink,
             folder,
         )
@@ -252,7 +252,7 @@ def _verify_rank_map(folder: _EmittedFolder) -> None:
 
 
 def _verify_ranks(
-    folder: _EmittedFolder, found: RankMap | None
+    folder: _EmittedFolder, rank_map: RankMap | None
 ) -> tuple[DerivedGroups | None, RankMap]:
     """Compare ``rankmap.csv`` with the framework's groups. Return (groups, rank map).
 
@@ -262,12 +262,12 @@ def _verify_ranks(
     sink = folder.sink
     devices = [one.visible_devices(folder.artifacts) for one in folder.verifiers.values()]
     visible = next((one for one in devices if one is not None), None)
-    if found is not None:
+    if rank_map is not None:
         # Findings count only if the texts match; otherwise they would be reported twice.
         trial = Sink(sink.positions)
-        derived = _derive_groups(folder, found.world, trial)
+        derived = _derive_groups(folder, rank_map.world, trial)
         text = folder.artifacts[TABLE]
-        if derived is not None and (whole := matching_rank_map(text, found, derived, visible)):
+        if derived is not None and (whole := matching_rank_map(text, rank_map, derived, visible)):
             sink.extend(trial)
             return derived, whole
     table = read_table(folder.artifacts[TABLE])
@@ -317,9 +317,9 @@ def _verify_launch(folder: _EmittedFolder, hosts: list[str], ranks_per_node: int
     launcher = folder.framework.launcher if folder.framework is not None else ()
     job = JobShape(hosts, ranks_per_node, folder.document, launcher)
 
-    def report_unreadable(one: Verifier) -> None:
+    def report_unreadable(verifier: Verifier) -> None:
         _report_malformed(
-            lambda: one.check_launch(folder.artifacts, job, folder.sink), folder.sink, folder
+            lambda: verifier.check_launch(folder.artifacts, job, folder.sink), folder.sink, folder
         )
 
     for one in folder.verifiers.values():

@@ -58,12 +58,12 @@ def _files_below(artifacts: Mapping[str, str], folder: str) -> dict[str, str]:
     }
 
 
-def _in_folder(folder: str, found: Diagnostic) -> Diagnostic:
-    """Return ``found`` with positions below ``folder``."""
-    span = found.span
+def _in_folder(folder: str, diagnostic: Diagnostic) -> Diagnostic:
+    """Return ``diagnostic`` with positions below ``folder``."""
+    span = diagnostic.span
     moved = None if span is None else replace(span, file=f"{folder}/{span.file}")
-    finding = replace(found.finding, message=f"{folder} pool: {found.finding.message}")
-    return replace(found, span=moved, finding=finding)
+    finding = replace(diagnostic.finding, message=f"{folder} pool: {diagnostic.finding.message}")
+    return replace(diagnostic, span=moved, finding=finding)
 
 
 def _report_missing(top: Mapping[str, str], artifacts: Mapping[str, str], sink: Sink) -> None:

@@ -120,21 +120,23 @@ def _parse_coordinates(cells: list[str]) -> list[int] | None:
     return numbers if list(map(str, numbers)) == cells else None
 
 
-def verify_document(tree: dict[str, Any], found: RankMap, sink: Sink) -> None:
+def verify_document(tree: dict[str, Any], rank_map: RankMap, sink: Sink) -> None:
     """Report each part of rankmap.json that differs from rankmap.csv (A06).
 
-    ``tree`` is the content of rankmap.json, ``found`` the content of rankmap.csv.
+    ``tree`` is the content of rankmap.json, ``rank_map`` the content of rankmap.csv.
     """
-    for key, value in (("world", found.world), ("ranks_per_node", found.ranks_per_node)):
+    for key, value in (("world", rank_map.world), ("ranks_per_node", rank_map.ranks_per_node)):
         if tree.get(key) != value:
             _report_difference(f"{key} is {tree.get(key)!r:.40}, {TABLE} has {value}", sink)
     named = [
         {"name": name, "rack": rack, "nvlink_domain": domain}
-        for name, rack, domain in zip(found.hosts, found.racks, found.domains, strict=False)
+        for name, rack, domain in zip(
+            rank_map.hosts, rank_map.racks, rank_map.domains, strict=False
+        )
     ]
     if tree["hosts"] != named:
         _report_difference(f"the hosts differ from those of {TABLE}", sink)
-    for column, places in found.columns.items():
+    for column, places in rank_map.columns.items():
         values = tree["ranks"].get(column)
         # 1.0 and true equal 1 in Python, but are not coordinates
         if values != places or not values or set(map(type, values)) != {int}:
@@ -243,46 +245,48 @@ def read_outline(text: str) -> RankMap | None:
 
 
 def matching_rank_map(
-    text: str, found: RankMap, derived: DerivedGroups, devices: Sequence[str] | None
+    text: str, rank_map: RankMap, derived: DerivedGroups, devices: Sequence[str] | None
 ) -> RankMap | None:
-    """Return ``found`` with coordinates added; None if ``text`` is not exactly the expected table.
+    """Return ``rank_map`` with coordinates; None if ``text`` is not exactly the expected table.
 
     Args:
         text: the text of ``rankmap.csv``.
-        found: rank map without coordinates, read from ``text``.
+        rank_map: rank map without coordinates, read from ``text``.
         derived: groups that determine the coordinates.
         devices: devices that a launch script makes visible, by local rank; None: 0, 1, 2, ...
     """
-    ranks, world = found.ranks_per_node, found.world
+    ranks, world = rank_map.ranks_per_node, rank_map.world
     gpus = list(devices or map(str, range(ranks)))
-    repeated = len(set(found.hosts)) < len(found.hosts) or len(set(gpus)) < len(gpus)
+    repeated = len(set(rank_map.hosts)) < len(rank_map.hosts) or len(set(gpus)) < len(gpus)
     if repeated or world % ranks or len(gpus) != ranks:
         return None
-    if found.columns.keys() != set(derived.columns):
+    if rank_map.columns.keys() != set(derived.columns):
         return None
-    columns = {name: coordinates_in_groups(derived.families[name]) for name in found.columns}
+    columns = {name: coordinates_in_groups(derived.families[name]) for name in rank_map.columns}
     if any(len(column) != world for column in columns.values()):
         return None
     largest = max(len(derived.families[name].members) for name in columns)
     digits = [str(place) for place in range(largest)]  # formats each number once, not per cell
     cells = (map(digits.__getitem__, column) for column in columns.values())
-    rows = _expected_rows(found, gpus, map(",".join, zip(*cells, strict=True)))
+    rows = _expected_rows(rank_map, gpus, map(",".join, zip(*cells, strict=True)))
     matches = text == "\n".join((",".join((*PLACE, *columns)), *rows, ""))
-    return replace(found, columns=columns) if matches else None
+    return replace(rank_map, columns=columns) if matches else None
 
 
-def _expected_rows(found: RankMap, gpus: list[str], places: Iterable[str]) -> list[str]:
+def _expected_rows(rank_map: RankMap, gpus: list[str], places: Iterable[str]) -> list[str]:
     """Return the expected rows of ``rankmap.csv``.
 
     ``gpus`` contains the GPU of each local rank of a host. ``places`` contains the coordinates of
     each rank as comma-separated text.
     """
     ranks = repeat(len(gpus))
-    hosts = (f",{node},{host}" for node, host in enumerate(found.hosts))
-    local = [f",{index},{gpu}," for index, gpu in enumerate(gpus)] * len(found.hosts)
-    racks = (f"{rack},{domain}," for rack, domain in zip(found.racks, found.domains, strict=True))
+    hosts = (f",{node},{host}" for node, host in enumerate(rank_map.hosts))
+    local = [f",{index},{gpu}," for index, gpu in enumerate(gpus)] * len(rank_map.hosts)
+    racks = (
+        f"{rack},{domain}," for rack, domain in zip(rank_map.racks, rank_map.domains, strict=True)
+    )
     parts = zip(
-        range(found.world),
+        range(rank_map.world),
         chain.from_iterable(map(repeat, hosts, ranks)),
         local,
         chain.from_iterable(map(repeat, racks, ranks)),

@@ -291,29 +291,29 @@ def _matches_plan(expected: Any, setting: DerivedSetting) -> bool:
     return is_same_value(expected, setting.value) or _is_accepted(expected, setting)
 
 
-def difference_sentence(one: DerivedSetting, planned: Any, text: str) -> str:
+def difference_sentence(setting: DerivedSetting, planned: Any, text: str) -> str:
     """Return a sentence with the name of a setting, its value in a file, and its planned value.
 
     ``text`` is the content of the file.
     """
-    setting = _setting_in_file(one, text)
-    if one.needed is not None:
+    written = _setting_in_file(setting, text)
+    if setting.needed is not None:
         # The plan has no field for a setting of the target itself.
-        field = "" if one.path == FOREIGN else f"{_spec_path(one.path)}: "
-        found, needed = cut_to_difference(str(one.value), one.needed)
+        field = "" if setting.path == FOREIGN else f"{_spec_path(setting.path)}: "
+        found, needed = cut_to_difference(str(setting.value), setting.needed)
         if not found:
-            return f"{field}the plan needs {needed}, which is not in {one.file}"
+            return f"{field}the plan needs {needed}, which is not in {setting.file}"
         if not needed:
-            return f"{field}line {one.line} has {found}, which the plan does not need"
-        shown = setting if str(one.value) in setting else found
-        return f"{field}line {one.line} has {shown}, the plan needs {needed}"
+            return f"{field}line {setting.line} has {found}, which the plan does not need"
+        shown = written if str(setting.value) in written else found
+        return f"{field}line {setting.line} has {shown}, the plan needs {needed}"
     if planned is _ABSENT:
-        place = f"on line {one.line}: {setting}" if setting else f"in {one.file}"
-        return f"{PLAN} has no {one.path}, which is set {place}"
-    place = f"line {one.line} has {setting}" if setting else f"{one.file} does not set it"
-    found, expected = cut_to_difference(_value_text(one.value), _value_text(planned))
-    means = "" if found.strip("'\"") in setting else f" (meaning {found})"
-    return f"{_spec_path(one.path)}: {place}{means}, the plan has {expected}"
+        place = f"on line {setting.line}: {written}" if written else f"in {setting.file}"
+        return f"{PLAN} has no {setting.path}, which is set {place}"
+    place = f"line {setting.line} has {written}" if written else f"{setting.file} does not set it"
+    found, expected = cut_to_difference(_value_text(setting.value), _value_text(planned))
+    means = "" if found.strip("'\"") in written else f" (meaning {found})"
+    return f"{_spec_path(setting.path)}: {place}{means}, the plan has {expected}"
 
 
 def _spec_path(path: str) -> str:
@@ -321,15 +321,15 @@ def _spec_path(path: str) -> str:
     return path.removeprefix("problem.")
 
 
-def _setting_in_file(one: DerivedSetting, text: str) -> str:
+def _setting_in_file(setting: DerivedSetting, text: str) -> str:
     """Return the line of ``text`` that contains a setting; empty if the file omits the setting.
 
     If the line is too long for a finding, return the shortened setting instead.
     """
-    if not one.setting and one.line == 1:
+    if not setting.setting and setting.line == 1:
         return ""
-    line = next(islice(text.split("\n"), one.line - 1, None), "").strip().rstrip(",")
-    return line if 0 < len(line) <= CONTEXT else shorten_for_finding(one.setting)
+    line = next(islice(text.split("\n"), setting.line - 1, None), "").strip().rstrip(",")
+    return line if 0 < len(line) <= CONTEXT else shorten_for_finding(setting.setting)
 
 
 def planned_value(plan: Mapping[str, Any], path: str) -> Any:
@@ -366,10 +366,10 @@ def is_same_value(expected: Any, found: Any) -> bool:
     return bool(expected == found)
 
 
-def _is_accepted(expected: Any, found: DerivedSetting) -> bool:
-    """Return True if the planned value ``expected`` has the same effect as ``found``."""
+def _is_accepted(expected: Any, setting: DerivedSetting) -> bool:
+    """Return True if the planned value ``expected`` has the same effect as ``setting``."""
     try:
-        return found.accepts is not None and found.accepts(expected)
+        return setting.accepts is not None and setting.accepts(expected)
     except (TypeError, KeyError, ValueError):  # a damaged plan.json
         return False
 

@@ -151,19 +151,19 @@ def read_bridge_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _report_rest(found: dict[str, DocumentNode], reading: Reading) -> None:
+def _report_rest(nodes: dict[str, DocumentNode], reading: Reading) -> None:
     """Report unused fields; one note lists the fields that PARC sets by its own rules."""
     # The named model has the sizes of the file.
     named = isinstance(reading.spec.get("model"), str)
     own = {row.setting for row in field_table("parc.backends.megatron.bridge").rows} - READ
-    rest = [one for one in found if one in READ or not (named and one.startswith("model."))]
+    rest = [one for one in nodes if one in READ or not (named and one.startswith("model."))]
     chosen = [one for one in rest if one in own and not one.startswith("model.")]
     if chosen:
         reading.notes.append(f"chosen by PARC, so not carried over: {', '.join(chosen)}")
     for field in rest:
         if field not in chosen:
             hint = "set the matching field of the spec, if any"
-            reading.leave_out(f"{field}: {found[field].value}", found[field].span, hint)
+            reading.leave_out(f"{field}: {nodes[field].value}", nodes[field].span, hint)
 
 
 def _read_field(field: str, node: DocumentNode, reading: Reading) -> bool:
@@ -198,18 +198,18 @@ def _set(reading: Reading, path: str, value: Any, node: DocumentNode) -> bool:
     return True
 
 
-def _read_precision(found: dict[str, DocumentNode], reading: Reading) -> None:
+def _read_precision(nodes: dict[str, DocumentNode], reading: Reading) -> None:
     """Set ``job.precision`` from the name of a recipe, or from the formats of GEMMs."""
-    node = found.get("mixed_precision")
+    node = nodes.get("mixed_precision")
     if node is not None and str(node.value).replace("-", "_") in PRECISIONS:
-        del found["mixed_precision"]
+        del nodes["mixed_precision"]
         for name, value in PRECISIONS[str(node.value).replace("-", "_")].items():
             _set(reading, f"job.{name}", value, node)
         return
     values = {
-        field: found[f"mixed_precision.{field}"]
+        field: nodes[f"mixed_precision.{field}"]
         for field in ("bf16", "fp16", "fp8", "fp8_recipe", "fp4")
-        if f"mixed_precision.{field}" in found
+        if f"mixed_precision.{field}" in nodes
     }
     for field, precision in (("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8"), ("fp4", "nvfp4")):
         if field in values and values[field].value:
@@ -222,9 +222,9 @@ def _read_precision(found: dict[str, DocumentNode], reading: Reading) -> None:
             _set(reading, "job.fp8_recipe", recipe.value, recipe)
     if reading.spec.get("job", {}).get("precision") == "fp16":
         # With fp16 weights, gradients are never reduced in bf16.
-        found.pop("mixed_precision.grad_reduce_in_fp32", None)
+        nodes.pop("mixed_precision.grad_reduce_in_fp32", None)
     for field in values:
-        del found[f"mixed_precision.{field}"]
+        del nodes[f"mixed_precision.{field}"]
 
 
 def _simplify(spec: dict[str, Any]) -> None:

@@ -155,9 +155,9 @@ def _core_fields(plan: Mapping[str, Any]) -> PlanFields:
     return PlanFields({**plan, "problem": {**problem, "versions": versions, "launch": launch}})
 
 
-def _build_arguments_file(found: TranslatedFields) -> dict[str, str]:
+def _build_arguments_file(fields: TranslatedFields) -> dict[str, str]:
     """Return the file of Megatron-LM's arguments with the translated flags."""
-    flags = found.flags.flags.items()
+    flags = fields.flags.flags.items()
     words = (shlex.join((f"--{flag}", *values)) for flag, values in flags)
     return {ARGUMENTS: "MEGATRON_ARGS=(\n" + "".join(f"  {one}\n" for one in words) + ")\n"}
 
@@ -181,17 +181,17 @@ def _real_name(text: str) -> str:
     return text.replace(ARGUMENTS, CONFIG)
 
 
-def _named_as_field(one: DerivedSetting, found: TranslatedFields) -> DerivedSetting:
+def _named_as_field(setting: DerivedSetting, fields: TranslatedFields) -> DerivedSetting:
     """Return the setting with the field behind its flag."""
-    flag = (one.setting or one.needed or "").partition(" ")[0].removeprefix("--")
-    field = found.field(flag)
-    text = found.settings.text(field)
-    needed = one.needed and f"{field} = {one.needed.partition(' ')[2] or 'the other value'}"
-    line = found.settings.line(field) if field in found.settings else 1
-    value = text if one.path == ARGS else one.value
-    if one.path == ARGS and not text and not needed:
+    flag = (setting.setting or setting.needed or "").partition(" ")[0].removeprefix("--")
+    field = fields.field(flag)
+    text = fields.settings.text(field)
+    needed = setting.needed and f"{field} = {setting.needed.partition(' ')[2] or 'the other value'}"
+    line = fields.settings.line(field) if field in fields.settings else 1
+    value = text if setting.path == ARGS else setting.value
+    if setting.path == ARGS and not text and not needed:
         needed = field
-    return replace(one, value=value, file=CONFIG, line=line, setting=text, needed=needed)
+    return replace(setting, value=value, file=CONFIG, line=line, setting=text, needed=needed)
 
 
 def _repeated_values(settings: EmittedSettings) -> Iterator[DerivedSetting]:

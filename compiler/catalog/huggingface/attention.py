@@ -249,12 +249,12 @@ def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | Non
     return every
 
 
-def _falcon_head_counts(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def _falcon_head_counts(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``kv_heads`` and ``norms_per_layer`` of a Falcon model.
 
     Both fields depend on the type of its blocks: new (Falcon 40B), parallel (7B) or serial.
     """
-    heads = found["heads"]
+    heads = model_fields["heads"]
     grouped = keys.optional_whole_number("num_kv_heads") or heads
     norms = keys.optional_whole_number("num_ln_in_parallel_attn")
     multi, parallel = keys.boolean("multi_query"), keys.boolean("parallel_attn")
@@ -270,19 +270,19 @@ def _falcon_head_counts(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, An
     return {"kv_heads": kv_heads, "norms_per_layer": 2, "family": "falcon-serial"}
 
 
-def _check_attention_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def _check_attention_width(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Add a note (K03) if heads x head_dim differs from the hidden size.
 
     The output projection of Helium works only if heads x head_dim equals the hidden size.
     """
-    width = found["heads"] * found.get("head_dim", 0)
-    if width and width != found["hidden"]:
-        message = f"heads x head_dim is {width}, must be hidden_size {found['hidden']}"
+    width = model_fields["heads"] * model_fields.get("head_dim", 0)
+    if width and width != model_fields["hidden"]:
+        message = f"heads x head_dim is {width}, must be hidden_size {model_fields['hidden']}"
         keys.add_note("K03", "head_dim", message)
     return {}
 
 
-def _rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def _rounded_mlp_width(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the field ``ffn`` of LFM2, whose MLP width can be adjusted and rounded up.
 
     The config key is reduced by a third, multiplied, and rounded up to whole multiples
@@ -291,7 +291,7 @@ def _rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any
     if not keys.boolean("block_auto_adjust_ff_dim"):
         keys.mark_as_read(("block_ffn_dim_multiplier", "block_multiple_of"))
         return {}
-    width, factor = int(2 * found["ffn"] / 3), keys.value("block_ffn_dim_multiplier")
+    width, factor = int(2 * model_fields["ffn"] / 3), keys.value("block_ffn_dim_multiplier")
     multiple = keys.whole_number("block_multiple_of")
     if factor is None:
         return {"ffn": width}
@@ -299,18 +299,18 @@ def _rounded_mlp_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any
     return {"ffn": -(-width // multiple) * multiple}
 
 
-def read_residual_streams(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_residual_streams(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the number of residual streams that hyper-connections mix."""
     return {"residual_streams": keys.whole_number("hc_mult")}
 
 
-def read_convolutions_and_windows(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_convolutions_and_windows(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``window`` and ``layer_variants`` of LFM3, which has three types of layers.
 
     By default, layers 3, 7, 11, ... (counted from 1) have full attention, layers 5, 9, ... have a
     sliding window, and the others have a convolution (configuration_lfm3.py).
     """
-    layers, key = found["layers"], "layer_types"
+    layers, key = model_fields["layers"], "layer_types"
     types = keys.value(key)
     if types is None:
         names = {0: _SLIDING, 2: _FULL}
@@ -332,12 +332,12 @@ def read_convolutions_and_windows(keys: ConfigKeys, found: dict[str, Any]) -> di
     return fields if found_in["conv"] else {**fields, "convolution": None}
 
 
-def read_only_mamba(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_only_mamba(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the pattern of a model whose layers are single Mamba mixers, without attention.
 
     The number of attention heads is that of Mamba, so that tensor-parallel sizes are valid for it.
     """
-    mamba, layers = found["mamba"], len(layer_indexes(found["layers"]))
+    mamba, layers = model_fields["mamba"], len(layer_indexes(model_fields["layers"]))
     return {"pattern": "M" * layers, "heads": mamba["heads"], "head_dim": mamba["head_dim"]}
 
 

@@ -236,9 +236,9 @@ def _unread_keys_of_mapping(mapping: Mapping[str, Any], prefix: str, read: set[s
     return [name for name in names if name not in read]
 
 
-def equal_and_same_type(one: Any, other: Any) -> bool:
+def equal_and_same_type(value: Any, other: Any) -> bool:
     """Return True if two values are equal and have the same type, so that 1 differs from true."""
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
 
 
 def check_positive_number(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> float:

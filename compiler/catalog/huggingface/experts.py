@@ -164,7 +164,9 @@ def _check_last_expert_layer(keys: ConfigKeys, key: str, layers: int) -> None:
         keys.add_note("K02", key, message, f"valid values: -1, {layers - 1}")
 
 
-def _softmax_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _softmax_router(
+    keys: ConfigKeys, names: Names, model_fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the fields of ``ExpertsSpec`` that describe a softmax router."""
     # Softmax, top-k and normalization of the selected scores give the same result as top-k and
     # then softmax. So the softmax must come first only if the scores are not normalized.
@@ -172,13 +174,13 @@ def _softmax_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) ->
 
 
 def _grouped_softmax_router(
-    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+    keys: ConfigKeys, names: Names, model_fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the ``ExpertsSpec`` fields of the softmax router of DeepSeek-V2.
 
     The fields for expert groups are included only if the config enables grouped routing.
     """
-    router = _softmax_router(keys, names, found)
+    router = _softmax_router(keys, names, model_fields)
     grouped = keys.translated_choice(names["method"], _SOFTMAX_METHODS) == "groups"
     groups = _expert_group_fields(keys, names) if grouped else {}
     # Configs without grouped routing contain these keys too, without effect.
@@ -186,7 +188,9 @@ def _grouped_softmax_router(
     return router | groups
 
 
-def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _sigmoid_router(
+    keys: ConfigKeys, names: Names, model_fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the ``ExpertsSpec`` fields of the router of DeepSeek-V3: sigmoid scores and a bias.
 
     The bias balances the load. It is a buffer and not a trained parameter (arXiv:2412.19437).
@@ -204,18 +208,20 @@ def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) ->
     } | _expert_group_fields(keys, names)
 
 
-def _router_by_score(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _router_by_score(
+    keys: ConfigKeys, names: Names, model_fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the ``ExpertsSpec`` fields of the router of Ling, which depends on the version.
 
     Ling 1.5 has a softmax router and Ling 2.0 a sigmoid router.
     """
-    sigmoid = found["score_function"] == "sigmoid"
+    sigmoid = model_fields["score_function"] == "sigmoid"
     keys.require_value(names["expert_bias"], sigmoid)
-    return (_sigmoid_router if sigmoid else _softmax_router)(keys, names, found)
+    return (_sigmoid_router if sigmoid else _softmax_router)(keys, names, model_fields)
 
 
 def _group_fields_without_router(
-    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+    keys: ConfigKeys, names: Names, model_fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return only the fields of the expert groups, because the family fixes all other fields."""
     return _expert_group_fields(keys, names)

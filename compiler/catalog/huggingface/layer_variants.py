@@ -23,12 +23,12 @@ def layer_indexes(layers: int) -> range:
 
 
 def read_extra_weights(
-    keys: ConfigKeys, entries: Iterable[Mapping[str, Any]], found: Mapping[str, Any]
+    keys: ConfigKeys, entries: Iterable[Mapping[str, Any]], model_fields: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the entries of ``ModelSpec.extra_weights`` that a family declares.
 
-    ``found`` contains the other fields of ``ModelSpec``. Entries whose condition is false are
-    omitted.
+    ``model_fields`` contains the other fields of ``ModelSpec``. Entries whose condition is false
+    are omitted.
     """
     weights = []
     for entry in entries:
@@ -36,14 +36,15 @@ def read_extra_weights(
         if condition is not None and not keys.value(condition):
             continue
         parts = (
-            prod(read_factor(keys, one, found) for one in part) for part in entry["parameters"]
+            prod(read_factor(keys, one, model_fields) for one in part)
+            for part in entry["parameters"]
         )
         kept = {key: entry[key] for key in ("name", "at", "multiplied") if key in entry}
         weights.append({**kept, "parameters": sum(parts)})
     return weights
 
 
-def read_factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -> int:
+def read_factor(keys: ConfigKeys, factor: int | str, model_fields: Mapping[str, Any]) -> int:
     """Return the value of a number, a config key, or a field such as ``model.hidden``.
 
     A field of a section is ``model.mamba.step_rank``, for example.
@@ -54,13 +55,13 @@ def read_factor(keys: ConfigKeys, factor: int | str, found: Mapping[str, Any]) -
         return keys.whole_number(factor)
     section, _, field = factor.removeprefix(_FIELD).rpartition(".")
     if section:
-        return int(found.get(section, {}).get(field, 0))
-    heads = found["heads"]
-    defaults = {"kv_heads": heads, "head_dim": found["hidden"] // heads}
-    return int(found.get(field) or defaults.get(field, 0))
+        return int(model_fields.get(section, {}).get(field, 0))
+    heads = model_fields["heads"]
+    defaults = {"kv_heads": heads, "head_dim": model_fields["hidden"] // heads}
+    return int(model_fields.get(field) or defaults.get(field, 0))
 
 
-def read_block_configs(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_block_configs(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``ffn``, ``kv_heads`` and ``layer_variants`` of a Nemotron NAS model.
 
     The config key ``block_configs`` has one entry per layer, with the number of queries per
@@ -68,7 +69,7 @@ def read_block_configs(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any
     (modeling_decilm.py in nvidia/Llama-3_3-Nemotron-Super-49B-v1).
     """
     blocks = keys.value("block_configs")
-    heads, layers, hidden = found["heads"], found["layers"], found["hidden"]
+    heads, layers, hidden = model_fields["heads"], model_fields["layers"], model_fields["hidden"]
     if not isinstance(blocks, list) or len(blocks) != layers:
         message = f"block_configs must list one block for each of the {layers} layers"
         keys.add_note("K03", "block_configs", message)
@@ -125,14 +126,14 @@ def _block_shape(keys: ConfigKeys, block: Any, heads: int, hidden: int) -> tuple
 _PARTS = ("attention", "ffn")
 
 
-def read_sliding_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_sliding_layer_shapes(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``layer_variants`` and ``experts`` of MiMo-V2-Flash.
 
     Layers with a sliding window have attention sinks and other key-value heads: by default, twice
     as many (transformers 5.23, modeling_mimo_v2_flash.py). Hub configs list the layers with a
     window in ``hybrid_layer_pattern``, and those with experts in ``moe_layer_freq``.
     """
-    layers = found["layers"]
+    layers = model_fields["layers"]
     sliding = flags_per_layer(
         keys, ("layer_types", "sliding_attention"), "hybrid_layer_pattern", layers
     )
@@ -140,18 +141,18 @@ def read_sliding_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[s
         # The first layer and every sixth layer have full attention.
         sliding = [layer > 0 and (layer + 1) % 6 > 0 for layer in layer_indexes(layers)]
     routed = flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
-    fields = {} if routed is None else leading_dense_layers(keys, found, routed)
+    fields = {} if routed is None else leading_dense_layers(keys, model_fields, routed)
     numbers = [layer for layer, one in enumerate(sliding, start=1) if one]
     variant: dict[str, Any] = {
         "layers": numbers,
         "window": keys.whole_number("sliding_window"),
         "sinks": True,
         "kv_heads": keys.optional_whole_number("swa_num_key_value_heads")
-        or 2 * (found.get("kv_heads") or found["heads"]),
+        or 2 * (model_fields.get("kv_heads") or model_fields["heads"]),
     }
     for field, key in _SLIDING_KEYS.items():
         value = keys.optional_whole_number(key)
-        if value not in (None, found.get(field)):
+        if value not in (None, model_fields.get(field)):
             variant[field] = value
     return fields | ({"layer_variants": [variant]} if numbers else {})
 
@@ -165,26 +166,26 @@ _SLIDING_KEYS = {
 
 
 def leading_dense_layers(
-    keys: ConfigKeys, found: dict[str, Any], routed: list[bool]
+    keys: ConfigKeys, model_fields: dict[str, Any], routed: list[bool]
 ) -> dict[str, Any]:
     """Return the field ``experts`` with the number of dense layers, which must come first."""
     dense = routed.index(True) if True in routed else len(routed)
     if not all(routed[dense:]):
         keys.add_note("K02", "moe_layer_freq", "dense layers must precede layers with experts")
-    return {"experts": found["experts"] | {"first_dense_layers": dense}}
+    return {"experts": model_fields["experts"] | {"first_dense_layers": dense}}
 
 
-def read_other_setting_of_windows(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_other_setting_of_windows(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``layer_variants`` and ``experts`` of Step 3.5 and 3.7.
 
     Layers with a sliding window have another number of heads. The lists of hub configs are longer
     than the model, by its multi-token-prediction layers; ``moe_layers_enum`` lists the layers with
     experts (transformers 5.20, configuration_step3p7.py).
     """
-    layers = found["layers"]
+    layers = model_fields["layers"]
     routed, fields = _routed_layers(keys, layers), {}
-    if "experts" in found:
-        fields = leading_dense_layers(keys, found, routed)
+    if "experts" in model_fields:
+        fields = leading_dense_layers(keys, model_fields, routed)
     if not all(routed):
         fields["ffn"] = keys.whole_number("intermediate_size")
     types = keys.value("layer_types")
@@ -200,7 +201,7 @@ def read_other_setting_of_windows(keys: ConfigKeys, found: dict[str, Any]) -> di
     key = "num_sliding_attention_heads"
     other = "attention_other_setting.num_attention_heads"
     heads = keys.optional_whole_number(key) or keys.optional_whole_number(other)
-    if heads not in (None, found["heads"]):
+    if heads not in (None, model_fields["heads"]):
         variant["heads"] = heads
     return fields | {"layer_variants": [variant]}
 
@@ -218,16 +219,16 @@ def _routed_layers(keys: ConfigKeys, layers: int) -> list[bool]:
     return [layer >= 3 for layer in layer_indexes(layers)]
 
 
-def read_global_layer_shapes(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_global_layer_shapes(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``window`` and ``layer_variants`` of Gemma 4.
 
     In addition to ``read_shared_key_values``, the last layer always has full attention.
     """
-    return read_shared_key_values(keys, found, last_is_full=True)
+    return read_shared_key_values(keys, model_fields, last_is_full=True)
 
 
 def read_shared_key_values(
-    keys: ConfigKeys, found: dict[str, Any], *, last_is_full: bool = False
+    keys: ConfigKeys, model_fields: dict[str, Any], *, last_is_full: bool = False
 ) -> dict[str, Any]:
     """Return the fields ``window`` and ``layer_variants`` of Gemma 3n.
 
@@ -235,7 +236,7 @@ def read_shared_key_values(
     attention have other heads, and can use keys as values; the MLP of layers with shared keys can
     have twice the width (transformers 5.20, modeling_gemma4.py, Gemma4TextAttention).
     """
-    layers = found["layers"]
+    layers = model_fields["layers"]
     indexes = layer_indexes(layers)
     full = _full_layers(keys, layers) | ({layers - 1} if last_is_full else set())
     first_shared = layers - keys.whole_number("num_kv_shared_layers", least=0)
@@ -244,11 +245,11 @@ def read_shared_key_values(
     for layer in indexes:
         shape: dict[str, Any] = {}
         if layer in full:
-            shape = {"full_attention": True, **_global_heads(keys, layer, found)}
+            shape = {"full_attention": True, **_global_heads(keys, layer, model_fields)}
         if layer >= first_shared:
             shape = {**shape, "shared_kv": True}
             shape.pop("keys_as_values", None)
-            shape |= {"ffn": 2 * found["ffn"]} if wide else {}
+            shape |= {"ffn": 2 * model_fields["ffn"]} if wide else {}
         shapes.append(shape)
     fields = {"window": keys.whole_number("sliding_window")}
     variants = group_by_shape(shapes)
@@ -267,7 +268,7 @@ def _full_layers(keys: ConfigKeys, layers: int) -> set[int]:
     return {layer for layer, name in enumerate(types) if name == _FULL}
 
 
-def _global_heads(keys: ConfigKeys, layer: int, found: Mapping[str, Any]) -> dict[str, Any]:
+def _global_heads(keys: ConfigKeys, layer: int, model_fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the heads of a layer with full attention, as far as they differ from the others.
 
     Configs that transformers wrote list them in ``per_layer_config``, by index of the layer.
@@ -282,7 +283,7 @@ def _global_heads(keys: ConfigKeys, layer: int, found: Mapping[str, Any]) -> dic
     elif not as_values:
         kv_heads = None
     for field, value in (("head_dim", head_dim), ("kv_heads", kv_heads)):
-        if value not in (None, found.get(field)):
+        if value not in (None, model_fields.get(field)):
             shape[field] = value
     return shape | ({"keys_as_values": True} if as_values else {})
 
@@ -301,12 +302,12 @@ def group_by_shape(shapes: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(variants.values())
 
 
-def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_heads_per_layer(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the field ``layer_variants`` of a model with a number of heads for each layer.
 
     The config key is ``num_attention_heads_per_layer``; null if all layers have the same number.
     """
-    key, layers = "num_attention_heads_per_layer", found["layers"]
+    key, layers = "num_attention_heads_per_layer", model_fields["layers"]
     listed = keys.value(key)
     if listed is None:
         return {}
@@ -314,10 +315,10 @@ def read_heads_per_layer(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
     if not whole or len(listed) != layers:
         keys.add_note("K03", key, f"{key} must list one number for each of the {layers} layers")
         return {}
-    full = {layer for one in found.get("layer_variants", ()) for layer in one["layers"]}
+    full = {layer for one in model_fields.get("layer_variants", ()) for layer in one["layers"]}
     shapes = (
         ({"full_attention": True} if layer in full else {})
-        | ({"heads": heads} if heads != found["heads"] else {})
+        | ({"heads": heads} if heads != model_fields["heads"] else {})
         for layer, heads in enumerate(listed, start=1)
     )
     variants = group_by_shape(shapes)

@@ -79,25 +79,33 @@ def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     return found | ({"extra_weights": extra} if extra else {})
 
 
-def _add_token_mixers(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields ``found`` and those of the token mixers other than grouped-query attention.
+def _add_token_mixers(
+    keys: ConfigKeys, family: Family, model_fields: dict[str, Any]
+) -> dict[str, Any]:
+    """Return ``model_fields`` and those of the token mixers other than grouped-query attention.
 
     These are latent attention, indexers, linear attention, Mamba, convolutions and the lists of
     layers that have them.
     """
     if family.layer_pattern:
-        found |= _layer_pattern_fields(keys, family)
+        model_fields |= _layer_pattern_fields(keys, family)
     if family.latent:
-        found["latent"] = read_latent_attention(keys, family.latent, found)
+        model_fields["latent"] = read_latent_attention(keys, family.latent, model_fields)
     if family.indexer:
-        found["indexer"] = {field: keys.whole_number(key) for field, key in family.indexer.items()}
+        model_fields["indexer"] = {
+            field: keys.whole_number(key) for field, key in family.indexer.items()
+        }
     if family.linear_attention:
-        found |= read_linear_attention(keys, family.linear_attention, found)
+        model_fields |= read_linear_attention(keys, family.linear_attention, model_fields)
     if family.mamba and not family.layer_pattern:
-        found["mamba"] = read_mamba(keys, family.mamba, found)
+        model_fields["mamba"] = read_mamba(keys, family.mamba, model_fields)
     if family.convolution:
-        found["convolution"] = read_convolution(keys, family.convolution)
-    return add_layer_mixers(keys, family.layer_mixers, found) if family.layer_mixers else found
+        model_fields["convolution"] = read_convolution(keys, family.convolution)
+    return (
+        add_layer_mixers(keys, family.layer_mixers, model_fields)
+        if family.layer_mixers
+        else model_fields
+    )
 
 
 def _check_required_and_assumed_values(keys: ConfigKeys, family: Family) -> None:
@@ -160,7 +168,9 @@ def _layer_pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     return fields | ({"mamba": mamba} if "M" in pattern else {})
 
 
-def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -> dict[str, Any]:
+def _expert_fields(
+    keys: ConfigKeys, family: Family, model_fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the field ``experts``, and the MLP width ``ffn`` if the experts determine it.
 
     ``ffn`` is 0 if all layers have experts. If the config has no experts, ``experts`` is omitted,
@@ -168,13 +178,13 @@ def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -
     """
     names = family.experts
     requires = names.get("requires", {})
-    if family.layer_pattern and "E" not in found["pattern"]:
+    if family.layer_pattern and "E" not in model_fields["pattern"]:
         # The transformers class writes these keys into every config, also without experts.
         keys.mark_as_read([key for key in names.values() if isinstance(key, str)])
         keys.mark_as_read(requires)
         return {}
     _check_required_values(keys, requires)
-    experts = read_experts(keys, names, found["layers"])
+    experts = read_experts(keys, names, model_fields["layers"])
     if experts is None:
         shared = names.get("shared_size")
         return {"ffn": keys.whole_number(shared, least=0)} if shared else {}
@@ -185,11 +195,13 @@ def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -
     return {"experts": experts} | ({"ffn": 0} if no_dense_layer else {})
 
 
-def _add_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields ``found`` and the constants of the family.
+def _add_constants(
+    keys: ConfigKeys, family: Family, model_fields: dict[str, Any]
+) -> dict[str, Any]:
+    """Return ``model_fields`` and the constants of the family.
 
     In section ``switches``, a config key selects the constants to add. Constants of a nested
-    section, such as experts, are added only if ``found`` contains this section.
+    section, such as experts, are added only if ``model_fields`` contains this section.
     """
     chosen = [family.constants]
     for key, branches in family.switches.items():
@@ -198,7 +210,7 @@ def _add_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> d
         for field, value in constants.items():
             # A mapping is merged into a section, and only if the config has that section.
             if not isinstance(value, dict):
-                found[field] = value
-            elif field in found:
-                found[field] = found[field] | value
-    return found
+                model_fields[field] = value
+            elif field in model_fields:
+                model_fields[field] = model_fields[field] | value
+    return model_fields

@@ -13,7 +13,7 @@ from parc.compiler.catalog.huggingface.layer_variants import (
 )
 
 
-def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_shared_indexers(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the field ``layer_variants`` of a model whose layers can share the selected keys.
 
     The config key ``indexer_types`` lists ``full`` for layers with an indexer, and ``shared`` for
@@ -21,14 +21,14 @@ def read_shared_indexers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, A
     engines have a pattern of letters or an interval instead (transformers 5.23,
     configuration_glm_moe_dsa.py, configuration_hy_v4.py).
     """
-    types, layers = keys.value("indexer_types"), found["layers"]
+    types, layers = keys.value("indexer_types"), model_fields["layers"]
     pattern = keys.value("index_topk_pattern")
     if types is None and isinstance(pattern, str):
         types = [_INDEXER_LETTERS.get(letter, letter) for letter in pattern]
     if types is not None:
         keys.mark_as_read(("index_skip_topk_offset", "index_topk_freq"))
     else:
-        types = pattern or _indexer_types_by_interval(keys, found)
+        types = pattern or _indexer_types_by_interval(keys, model_fields)
     if not isinstance(types, list) or len(types) != layers or not _are_types(types):
         message = f"indexer_types must list full or shared for each of the {layers} layers"
         keys.add_note("K03", "indexer_types", message)
@@ -44,35 +44,35 @@ def _are_types(types: list[Any]) -> bool:
 _INDEXER_LETTERS = {"F": "full", "S": "shared"}
 
 
-def _indexer_types_by_interval(keys: ConfigKeys, found: dict[str, Any]) -> list[str]:
+def _indexer_types_by_interval(keys: ConfigKeys, model_fields: dict[str, Any]) -> list[str]:
     """Return the type of the indexer of each layer, from the interval of those with an own one.
 
     Layers before the offset have one, and then every n-th layer. By default, all layers have one;
     in models with residual streams (HY-V4) layers 1, 2, 6, 10, ... have one.
     """
-    hyper = "residual_streams" in found
+    hyper = "residual_streams" in model_fields
     every = keys.optional_whole_number("index_topk_freq") or (4 if hyper else 1)
     given = keys.value("index_skip_topk_offset") is not None
     offset = keys.whole_number("index_skip_topk_offset", least=0) if given else 2
     return [
         "shared" if max(layer - offset + 1, 0) % every else "full"
-        for layer in layer_indexes(found["layers"])
+        for layer in layer_indexes(model_fields["layers"])
     ]
 
 
-def read_block_sparse_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_block_sparse_layers(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``indexer``, ``layer_variants`` and ``experts`` of MiniMax-M3.
 
     An indexer selects blocks of keys in some layers, and the first layers have a dense MLP. Hub
     configs list these layers as numbers in ``sparse_attention_config`` and ``moe_layer_freq``,
     those of transformers as names (transformers 5.23, configuration_minimax_m3_vl.py).
     """
-    layers = found["layers"]
+    layers = model_fields["layers"]
     sparse = flags_per_layer(keys, ("layer_types", "minimax_m3_sparse"), _SPARSE_LAYERS, layers)
     routed = flags_per_layer(keys, ("mlp_layer_types", "sparse"), "moe_layer_freq", layers)
     fields: dict[str, Any] = {}
     if routed is not None:
-        fields = leading_dense_layers(keys, found, routed)
+        fields = leading_dense_layers(keys, model_fields, routed)
         if fields["experts"]["first_dense_layers"]:
             fields["ffn"] = keys.whole_number("dense_intermediate_size")
     # Read even without sparse layers: the class writes its defaults into every config.
@@ -103,14 +103,14 @@ _RATES = {_COMPRESSED[0]: 4, _COMPRESSED[1]: 128}
 """Layer type -> tokens per compressed entry by default (configuration_deepseek_v4.py)."""
 
 
-def read_compressed_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def read_compressed_layers(keys: ConfigKeys, model_fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields ``low_rank``, ``residual_streams`` and ``layer_variants`` of DeepSeek-V4.
 
     Some layers compress keys and values: those with an indexer few tokens with overlap, the others
     many tokens. Hub configs list the numbers of tokens in ``compress_ratios``, those of
     transformers list names in ``layer_types`` (transformers 5.23, configuration_deepseek_v4.py).
     """
-    layers = found["layers"]
+    layers = model_fields["layers"]
     rates = {
         name: keys.optional_whole_number(f"compress_rates.{name}")
         or keys.optional_whole_number(old)

@@ -86,20 +86,20 @@ def read_layer_pattern(keys: ConfigKeys, names: Mapping[str, str]) -> str:
 
 
 def add_layer_mixers(
-    keys: ConfigKeys, names: Mapping[str, Any], found: dict[str, Any]
+    keys: ConfigKeys, names: Mapping[str, Any], model_fields: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields ``found`` and the layers with another token mixer than attention.
+    """Return the fields ``model_fields`` and the layers with another token mixer than attention.
 
     ``names`` is the section ``layer_mixers`` of the family. If no layer has the other token mixer,
     the section of ``ModelSpec`` that describes it is removed.
     """
-    layers, mixer = found["layers"], names["mixer"]
+    layers, mixer = model_fields["layers"], names["mixer"]
     attention = _attention_flags(keys, names, layers)
     others = [layer for layer, one in enumerate(attention, start=1) if not one]
     if not others:
         section = {"linear": "linear_attention", "parallel": "mamba"}.get(mixer, mixer)
-        return {key: value for key, value in found.items() if key != section}
-    return found | {"layer_variants": [{"layers": others, "mixer": mixer}]}
+        return {key: value for key, value in model_fields.items() if key != section}
+    return model_fields | {"layer_variants": [{"layers": others, "mixer": mixer}]}
 
 
 _ATTENTION_NAMES = ("attention", "full_attention")
@@ -136,7 +136,7 @@ def read_convolution(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, An
 
 
 def read_mamba(
-    keys: ConfigKeys, names: Mapping[str, str], found: Mapping[str, Any]
+    keys: ConfigKeys, names: Mapping[str, str], model_fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of section ``mamba`` of ``ModelSpec``.
 
@@ -144,7 +144,9 @@ def read_mamba(
     config key ``inner`` or ``expand`` times the hidden size. Mamba-1, which has a ``step_rank``,
     has one head per channel of this width; its rank ``auto`` is a sixteenth of the hidden size.
     """
-    inner = keys.whole_number(names["expand"]) * found["hidden"] if "expand" in names else None
+    inner = (
+        keys.whole_number(names["expand"]) * model_fields["hidden"] if "expand" in names else None
+    )
     if "inner" in names:
         inner = keys.optional_whole_number(names["inner"]) or inner
     fields: dict[str, Any] = {
@@ -156,7 +158,7 @@ def read_mamba(
         rank = names["step_rank"]
         auto = keys.value(rank) == "auto"
         fields |= {"heads": inner, "head_dim": 1}
-        fields["step_rank"] = -(-found["hidden"] // 16) if auto else keys.whole_number(rank)
+        fields["step_rank"] = -(-model_fields["hidden"] // 16) if auto else keys.whole_number(rank)
     elif inner is not None and keys.value(names["head_dim"]) == "auto":
         fields["head_dim"] = inner // fields["heads"]
     else:

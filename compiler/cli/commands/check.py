@@ -131,18 +131,18 @@ def _unified_diff(name: str, old: str, new: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def _write_fixes(source: SpecSource, found: FixedSpec, *, to_stderr: bool) -> None:
+def _write_fixes(source: SpecSource, fixed: FixedSpec, *, to_stderr: bool) -> None:
     """Replace the file of ``source`` by the fixed text, and print what was fixed."""
     from parc.compiler.spec.reading.source import read_source
     from parc.compiler.writer import WriteRefused, write_file
 
-    if found.text == source.text:
+    if fixed.text == source.text:
         return
     # An editor may have saved the file while the fixes were tried.
     if read_source(source.name).text != source.text:
         raise WriteRefused(f"{source.name} was changed by another program; nothing is written")
-    write_file(Path(source.name), found.text, "", by="parc check --fix")
-    for one in found.fixed:
+    write_file(Path(source.name), fixed.text, "", by="parc check --fix")
+    for one in fixed.fixed:
         line = f":{one.span.line}" if one.span is not None else ""
         click.echo(f"fixed {source.name}{line} [{one.code}]: {one.finding.fix}", err=to_stderr)
 

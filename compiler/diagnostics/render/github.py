@@ -23,20 +23,25 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
     )
 
 
-def _workflow_command(found: Diagnostic, file: str) -> str:
-    properties = {"title": found.code, "file": found.span.file if found.span else file}
-    if found.span:
+def _workflow_command(diagnostic: Diagnostic, file: str) -> str:
+    properties = {
+        "title": diagnostic.code,
+        "file": diagnostic.span.file if diagnostic.span else file,
+    }
+    if diagnostic.span:
         properties |= {
-            "line": str(found.span.line),
-            "col": str(found.span.column),
-            "endColumn": str(found.span.column + found.span.length),
+            "line": str(diagnostic.span.line),
+            "col": str(diagnostic.span.column),
+            "endColumn": str(diagnostic.span.column + diagnostic.span.length),
         }
     joined = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
-    return f"::{COMMANDS[found.severity]} {joined}::{_escape_message(_message_text(found))}"
+    return (
+        f"::{COMMANDS[diagnostic.severity]} {joined}::{_escape_message(_message_text(diagnostic))}"
+    )
 
 
-def _message_text(found: Diagnostic) -> str:
-    finding = found.finding
+def _message_text(diagnostic: Diagnostic) -> str:
+    finding = diagnostic.finding
     parts = [finding.message, finding.label]
     parts += [f"help: {finding.help}"] if finding.help else []
     parts += [f"fix: {finding.fix}"] if finding.fix else []

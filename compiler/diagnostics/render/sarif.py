@@ -50,16 +50,16 @@ def _rule_properties(code: str) -> dict[str, Any]:
     }
 
 
-def _result_properties(found: Diagnostic, file: str, codes: list[str]) -> dict[str, Any]:
-    finding = found.finding
+def _result_properties(diagnostic: Diagnostic, file: str, codes: list[str]) -> dict[str, Any]:
+    finding = diagnostic.finding
     notes = (finding.message, finding.label, finding.help, finding.fix)
-    location: dict[str, Any] = {"physicalLocation": _physical_location(found.span, file)}
-    if found.path:
-        location["logicalLocations"] = [{"fullyQualifiedName": found.path}]
+    location: dict[str, Any] = {"physicalLocation": _physical_location(diagnostic.span, file)}
+    if diagnostic.path:
+        location["logicalLocations"] = [{"fullyQualifiedName": diagnostic.path}]
     return {
-        "ruleId": found.code,
-        "ruleIndex": codes.index(found.code),
-        "level": LEVELS[found.severity],
+        "ruleId": diagnostic.code,
+        "ruleIndex": codes.index(diagnostic.code),
+        "level": LEVELS[diagnostic.severity],
         "message": {"text": "\n".join(note for note in notes if note)},
         "locations": [location],
         "relatedLocations": [_related_location(cause) for cause in finding.causes if cause.span],

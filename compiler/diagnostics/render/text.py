@@ -203,42 +203,44 @@ def _make_painter(color: bool) -> Paint:
     return lambda text, name: style(text, fg=name, bold=True)
 
 
-def _diagnostic_lines(found: Diagnostic, positions: SpecPositions, paint: Paint) -> Iterator[str]:
+def _diagnostic_lines(
+    diagnostic: Diagnostic, positions: SpecPositions, paint: Paint
+) -> Iterator[str]:
     """Yield all lines to print for one diagnostic."""
-    marks = _source_marks(found)
-    here = [mark for mark in marks if found.span and mark.span.file == found.span.file]
+    marks = _source_marks(diagnostic)
+    here = [mark for mark in marks if diagnostic.span and mark.span.file == diagnostic.span.file]
     gutter = max((len(str(mark.span.line)) for mark in here), default=1)
     pad = " " * gutter
-    name = paint(f"{found.severity}[{found.code}]", COLORS[found.severity])
-    yield f"{name}: {make_printable(found.finding.message)}"
-    yield f"{pad}--> {_format_location(found, positions)}"
+    name = paint(f"{diagnostic.severity}[{diagnostic.code}]", COLORS[diagnostic.severity])
+    yield f"{name}: {make_printable(diagnostic.finding.message)}"
+    yield f"{pad}--> {_format_location(diagnostic, positions)}"
     if here:
         yield f"{pad} |"
-        yield from _source_lines(here, positions, gutter, found)
+        yield from _source_lines(here, positions, gutter, diagnostic)
     for mark in marks:
         if mark not in here:
             yield f"{pad}::: {_format_span(mark.span)}"
-            yield from _source_lines([mark], positions, gutter, found)
-    yield from _note_lines(found, pad)
+            yield from _source_lines([mark], positions, gutter, diagnostic)
+    yield from _note_lines(diagnostic, pad)
 
 
-def _source_marks(found: Diagnostic) -> list[SourceMark]:
+def _source_marks(diagnostic: Diagnostic) -> list[SourceMark]:
     """Return the marks of the problem and of its causes, in the order of the source text."""
     marks = [
         SourceMark(cause.span, cause.text, "-")
-        for cause in found.finding.causes
-        if cause.span is not None and cause.span != found.span
+        for cause in diagnostic.finding.causes
+        if cause.span is not None and cause.span != diagnostic.span
     ]
-    if found.span is not None:
-        marks.append(SourceMark(found.span, found.finding.label, "^"))
+    if diagnostic.span is not None:
+        marks.append(SourceMark(diagnostic.span, diagnostic.finding.label, "^"))
     return sorted(marks, key=lambda mark: mark.span)
 
 
-def _format_location(found: Diagnostic, positions: SpecPositions) -> str:
-    address = _format_span(found.span) if found.span else make_printable(positions.file)
-    if not found.path:
+def _format_location(diagnostic: Diagnostic, positions: SpecPositions) -> str:
+    address = _format_span(diagnostic.span) if diagnostic.span else make_printable(positions.file)
+    if not diagnostic.path:
         return address
-    return f"{address:<{PATH_COLUMN - 2}}  {make_printable(found.path)}"
+    return f"{address:<{PATH_COLUMN - 2}}  {make_printable(diagnostic.path)}"
 
 
 def _format_span(span: Span) -> str:
@@ -246,7 +248,7 @@ def _format_span(span: Span) -> str:
 
 
 def _source_lines(
-    marks: list[SourceMark], positions: SpecPositions, gutter: int, found: Diagnostic
+    marks: list[SourceMark], positions: SpecPositions, gutter: int, diagnostic: Diagnostic
 ) -> Iterator[str]:
     """Yield the marked source lines, each followed by its markers.
 
@@ -268,8 +270,8 @@ def _source_lines(
             yield f"{mark.span.line:>{gutter}} | {text}".rstrip()
         last, shown = mark.span.line, text
         label = f"{mark.sign * length} {make_printable(mark.text)}".rstrip()
-        if mark.sign == "^" and found.finding.targets:
-            label = f"{label:<{TARGET_COLUMN}} ({', '.join(found.finding.targets)})"
+        if mark.sign == "^" and diagnostic.finding.targets:
+            label = f"{label:<{TARGET_COLUMN}} ({', '.join(diagnostic.finding.targets)})"
         yield f"{' ' * gutter} | {' ' * offset}{label}"
 
 
@@ -280,10 +282,10 @@ def _note_of_cause(cause: Cause) -> str:
     return cause.text if is_named else f"{cause.path}: {cause.text}"
 
 
-def _note_lines(found: Diagnostic, pad: str) -> Iterator[str]:
+def _note_lines(diagnostic: Diagnostic, pad: str) -> Iterator[str]:
     """Yield the lines below the source: causes without a position, help, fix, ``parc explain``."""
-    finding = found.finding
-    if found.span is None and finding.label:
+    finding = diagnostic.finding
+    if diagnostic.span is None and finding.label:
         yield f"{pad} = note: {make_printable(finding.label)}"
     for cause in finding.causes:
         if cause.span is None:
@@ -292,4 +294,4 @@ def _note_lines(found: Diagnostic, pad: str) -> Iterator[str]:
         yield f"{pad} = help: {make_printable(finding.help)}"
     if finding.fix:
         yield f"{pad} = fix:  {make_printable(finding.fix)}"
-    yield f"{pad} = more: parc explain {found.code}"
+    yield f"{pad} = more: parc explain {diagnostic.code}"

@@ -196,9 +196,9 @@ def _beam_search(
     return kept
 
 
-def _largest_shapes(found: list[BoxShape], most: int) -> list[BoxShape]:
+def _largest_shapes(shapes: list[BoxShape], most: int) -> list[BoxShape]:
     """Return the ``most`` shapes with the most node ranks, the largest shape first."""
-    return sorted(found, key=lambda shape: (-prod(shape), shape))[:most]
+    return sorted(shapes, key=lambda shape: (-prod(shape), shape))[:most]
 
 
 def _hosts_of_largest_switch(problem: PlacementProblem, level: int) -> int:

@@ -136,60 +136,60 @@ class _OrderSearch:
         """Return the messages of each phase (traffic of one parallel axis) by node rank."""
         return [messages_by_node(one, self._problem.nodes) for one in self._problem.flows]
 
-    def tolerated_seconds(self, found: Iterable[EvaluatedOrder]) -> float:
+    def tolerated_seconds(self, orders: Iterable[EvaluatedOrder]) -> float:
         """Return the exposed seconds up to which orders of hosts count as equally fast.
 
-        The result is the least exposed time of ``found`` plus the tolerance. If an order is already
-        within the tolerance of the lower bound, the lower bound is used in place of the least
-        exposed time: the search then stops, so a faster order might remain unknown.
+        The result is the least exposed time of ``orders`` plus the tolerance. If an order is
+        already within the tolerance of the lower bound, the lower bound is used in place of the
+        least exposed time: the search then stops, so a faster order might remain unknown.
         """
-        exposed = min(one.cost.exposed_seconds for one in found)
-        if self._meets_time_bound(found):
+        exposed = min(one.cost.exposed_seconds for one in orders)
+        if self._meets_time_bound(orders):
             exposed = self._bound.exposed_seconds
         return round_significant_digits(exposed + self._problem.tie_seconds)
 
     def result(
-        self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
+        self, start: Sequence[EvaluatedOrder], orders: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the lower bounds and the best order of hosts in ``found`` as the search result.
+        """Return the lower bounds and the best order of hosts in ``orders`` as the search result.
 
         The order is left out if an order of ``start`` is at least as good.
         """
         least = self._least or PlacementCost(self._bound.exposed_seconds, 0.0, 0.0)
-        floor = self.tolerated_seconds(found)
-        return SearchResult(_cheapest_if_better_than(start, found, floor), least, floor)
+        floor = self.tolerated_seconds(orders)
+        return SearchResult(_cheapest_if_better_than(start, orders, floor), least, floor)
 
     def result_if_all_evaluated(
-        self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
+        self, start: Sequence[EvaluatedOrder], orders: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the search result if ``found`` contains all orders of hosts.
+        """Return the search result if ``orders`` contains all orders of hosts.
 
         Since all orders were evaluated, the cost of the best order is also the lower bound.
         """
-        exposed = min(one.cost.exposed_seconds for one in found)
+        exposed = min(one.cost.exposed_seconds for one in orders)
         floor = round_significant_digits(exposed + self._problem.tie_seconds)
-        least = replace(_cheapest_order(found, floor).cost, exposed_seconds=exposed)
-        return SearchResult(_cheapest_if_better_than(start, found, floor), least, floor)
+        least = replace(_cheapest_order(orders, floor).cost, exposed_seconds=exposed)
+        return SearchResult(_cheapest_if_better_than(start, orders, floor), least, floor)
 
-    def is_optimal(self, found: Sequence[EvaluatedOrder]) -> bool:
-        """Return True if the best order of ``found`` reaches all lower bounds.
+    def is_optimal(self, orders: Sequence[EvaluatedOrder]) -> bool:
+        """Return True if the best of ``orders`` reaches all lower bounds.
 
         The bounds on bytes are ignored if the budget does not minimize bytes.
         """
         if self._least is None:
-            return self._meets_time_bound(found)
+            return self._meets_time_bound(orders)
         best, tie = (
-            _cheapest_order(found, self.tolerated_seconds(found)).cost,
+            _cheapest_order(orders, self.tolerated_seconds(orders)).cost,
             self._problem.tie_seconds,
         )
         return meets_exposed_bound(best, self._least, tie) and meets_byte_bounds(best, self._least)
 
-    def _meets_time_bound(self, found: Iterable[EvaluatedOrder]) -> bool:
-        """Return True if an order of ``found`` reaches the lower bound on the exposed time.
+    def _meets_time_bound(self, orders: Iterable[EvaluatedOrder]) -> bool:
+        """Return True if one of ``orders`` reaches the lower bound on the exposed time.
 
         An exposed time within the tolerance of the bound counts as equal.
         """
-        exposed = min(one.cost.exposed_seconds for one in found)
+        exposed = min(one.cost.exposed_seconds for one in orders)
         return exposed <= self._bound.exposed_seconds + self._problem.tie_seconds
 
     def all_orders(self) -> list[EvaluatedOrder]:
@@ -226,42 +226,42 @@ class _OrderSearch:
         return found
 
     def improve_orders_by_swaps(
-        self, found: Sequence[EvaluatedOrder], by_bytes: bool
+        self, orders: Sequence[EvaluatedOrder], by_bytes: bool
     ) -> list[EvaluatedOrder]:
-        """Return the best orders of ``found``, each improved by swaps of hosts.
+        """Return the best of ``orders``, each improved by swaps of hosts.
 
         If several orders have equal cost, only one of them is improved. The larger the job, the
         fewer orders are improved. With ``by_bytes``, swaps reduce the weighted bytes of orders that
         count as equally fast. Otherwise they reduce the exposed time.
         """
-        if not self._budget.swap_starts or self._is_done(found, by_bytes):
+        if not self._budget.swap_starts or self._is_done(orders, by_bytes):
             return []
-        floor = self.tolerated_seconds(found) if by_bytes else 0.0
+        floor = self.tolerated_seconds(orders) if by_bytes else 0.0
         starts, trials = self._swap_budget()
         seen: dict[PlacementCost, EvaluatedOrder] = {}
-        for one in sorted(found, key=lambda one: one.cost.cost_sort_key(floor)):
+        for one in sorted(orders, key=lambda one: one.cost.cost_sort_key(floor)):
             if len(seen) < starts:
                 # Orders of equal cost are mostly equivalent, and swaps would improve them alike.
                 seen.setdefault(one.cost, one)
         return [self._improve_order(one, trials, floor) for one in seen.values()]
 
-    def _is_done(self, found: Sequence[EvaluatedOrder], by_bytes: bool) -> bool:
+    def _is_done(self, orders: Sequence[EvaluatedOrder], by_bytes: bool) -> bool:
         """Return True if no further search is needed.
 
-        With ``by_bytes``, an order of ``found`` must reach all lower bounds, unless the budget does
-        not minimize bytes. Without ``by_bytes``, the lower bound on the exposed time is sufficient.
+        With ``by_bytes``, one of ``orders`` must reach all lower bounds, unless the budget does not
+        minimize bytes. Without ``by_bytes``, the lower bound on the exposed time is sufficient.
         """
         if by_bytes:
-            return self._least is None or self.is_optimal(found)
-        return self._meets_time_bound(found)
+            return self._least is None or self.is_optimal(orders)
+        return self._meets_time_bound(orders)
 
-    def _improve_order(self, one: EvaluatedOrder, trials: int, floor: float) -> EvaluatedOrder:
+    def _improve_order(self, order: EvaluatedOrder, trials: int, floor: float) -> EvaluatedOrder:
         """Return the order of hosts after up to ``trials`` swaps were tried to improve it."""
         problem = self._problem
-        loads = LinkLoads(problem, self._messages, one.place)
+        loads = LinkLoads(problem, self._messages, order.place)
         improve_by_swaps(loads, trials, floor)
         place = tuple(loads.place[: problem.nodes])
-        return EvaluatedOrder(SWAPS, one.nested, place, problem.cost(place))
+        return EvaluatedOrder(SWAPS, order.nested, place, problem.cost(place))
 
     def _swap_budget(self) -> tuple[int, int]:
         """Return (number of orders to improve, number of swaps to try for each order).
@@ -280,16 +280,16 @@ class _OrderSearch:
         return starts, left // (starts * (20 + zones) * len(self._messages))
 
 
-def _cheapest_order(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
+def _cheapest_order(orders: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
     """Return the order of hosts with the least cost; on a tie, the first one."""
-    return min(found, key=lambda one: one.cost.cost_sort_key(floor))
+    return min(orders, key=lambda one: one.cost.cost_sort_key(floor))
 
 
 def _cheapest_if_better_than(
-    start: Iterable[EvaluatedOrder], found: Iterable[EvaluatedOrder], floor: float
+    start: Iterable[EvaluatedOrder], orders: Iterable[EvaluatedOrder], floor: float
 ) -> EvaluatedOrder | None:
-    """Return the best order of ``found``, or None if an order of ``start`` is at least as good."""
-    best, named = _cheapest_order(found, floor), _cheapest_order(start, floor)
+    """Return the best of ``orders``, or None if an order of ``start`` is at least as good."""
+    best, named = _cheapest_order(orders, floor), _cheapest_order(start, floor)
     return best if best.cost.cost_sort_key(floor) < named.cost.cost_sort_key(floor) else None
 
 

@@ -262,12 +262,12 @@ def _compare_axis(
     )
 
 
-def _groups_spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]:
-    if len(found[0]) == 1:  # all groups of an axis have the same size
+def _groups_spanning(groups: list[Group], places: tuple[str, ...]) -> list[Group]:
+    if len(groups[0]) == 1:  # all groups of an axis have the same size
         return []
     # A call of ``map`` is twice as fast as a set comprehension, which matters for 10**5 ranks.
     place = places.__getitem__
-    return [group for group in found if len(set(map(place, group))) > 1]
+    return [group for group in groups if len(set(map(place, group))) > 1]
 
 
 def _newly_spanning(now: list[Group], before: list[Group], old_world: int) -> list[Group]:

@@ -61,44 +61,44 @@ class DiffSection:
     notes: tuple[str, ...] = ()
 
 
-def diff_sections(found: Diff) -> tuple[DiffSection, ...]:
+def diff_sections(diff: Diff) -> tuple[DiffSection, ...]:
     """Return the sections of the diff that have rows or notes, from inputs to checkpoint."""
-    costs = (*found.time, *found.rates)
+    costs = (*diff.time, *diff.rates)
     candidates = (
-        _change_section("spec", found.inputs),
-        _change_section("layout", found.layout),
-        _rank_section(found.moves),
-        _group_section(found.groups),
-        _change_section("memory of the fullest stage", found.memory),
+        _change_section("spec", diff.inputs),
+        _change_section("layout", diff.layout),
+        _rank_section(diff.moves),
+        _group_section(diff.groups),
+        _change_section("memory of the fullest stage", diff.memory),
         _change_section("step time (estimated)", costs),
-        _change_section("run (estimated)", found.run),
-        setting_changes_section("launch arguments", found.arguments),
-        setting_changes_section("environment", found.environment),
-        setting_changes_section("Slurm directives", found.directives),
-        _checkpoint_section(found),
+        _change_section("run (estimated)", diff.run),
+        setting_changes_section("launch arguments", diff.arguments),
+        setting_changes_section("environment", diff.environment),
+        setting_changes_section("Slurm directives", diff.directives),
+        _checkpoint_section(diff),
     )
     return tuple(section for section in candidates if section.rows or section.notes)
 
 
-def diff_headline(found: Diff) -> str:
+def diff_headline(diff: Diff) -> str:
     """Return a one-line summary: moved ranks, groups, memory, step time and checkpoints."""
-    if not found.has_changes:
+    if not diff.has_changes:
         return "no changes"
     # Plans of serving jobs have no peak memory, step time or checkpoint, so parts may be absent.
-    moves = found.moves
+    moves = diff.moves
     parts = []
     if moves is not None:
         parts.append(_count_moved_ranks(moves))
-        crossing = sum(axis.newly_crossing_racks for axis in found.groups)
+        crossing = sum(axis.newly_crossing_racks for axis in diff.groups)
         parts.append(f"{format_count(crossing, 'group')} newly span racks")
-    for name, rows in (("total_bytes", found.memory), ("total_seconds", found.time)):
+    for name, rows in (("total_bytes", diff.memory), ("total_seconds", diff.time)):
         parts += [
             f"{'peak memory' if name == 'total_bytes' else 'step time'} {_relative_change(row)}"
             for row in rows
             if row.name == name
         ]
-    if found.checkpoint is not None:
-        parts.append(CHECKPOINTS[found.checkpoint.verdict])
+    if diff.checkpoint is not None:
+        parts.append(CHECKPOINTS[diff.checkpoint.verdict])
     return ", ".join(parts)
 
 
@@ -252,21 +252,21 @@ def _format_old_to_new(old: str, new: str) -> str:
     return old if old == new else f"{old} -> {new}"
 
 
-def _checkpoint_section(found: Diff) -> DiffSection:
-    if not found.has_changes or found.checkpoint is None:
+def _checkpoint_section(diff: Diff) -> DiffSection:
+    if not diff.has_changes or diff.checkpoint is None:
         return DiffSection("checkpoint")
-    notes = (CHECKPOINTS[found.checkpoint.verdict], *found.checkpoint.reasons)
+    notes = (CHECKPOINTS[diff.checkpoint.verdict], *diff.checkpoint.reasons)
     return DiffSection("checkpoint", notes=notes)
 
 
-def diff_text(found: Diff) -> str:
+def diff_text(diff: Diff) -> str:
     """Return the diff as plain text: the headline, then one table per section."""
-    return render_plain_text((found.old, found.new), diff_headline(found), diff_sections(found))
+    return render_plain_text((diff.old, diff.new), diff_headline(diff), diff_sections(diff))
 
 
-def diff_markdown(found: Diff) -> str:
+def diff_markdown(diff: Diff) -> str:
     """Return the diff as Markdown: the headline, then one heading and table per section."""
-    return render_markdown((found.old, found.new), diff_headline(found), diff_sections(found))
+    return render_markdown((diff.old, diff.new), diff_headline(diff), diff_sections(diff))
 
 
 def render_plain_text(

@@ -67,16 +67,16 @@ def backend_text(sink: Sink) -> str:
     return table(("name", "versions", "default", "jobs", "emits"), rows, left=5)
 
 
-def _backend_record(found: Declaration) -> dict[str, Any]:
-    versions, default = supported_versions(found.name)
-    about = (import_module(found.package).__doc__ or "").strip().partition(": ")[2]
+def _backend_record(declaration: Declaration) -> dict[str, Any]:
+    versions, default = supported_versions(declaration.name)
+    about = (import_module(declaration.package).__doc__ or "").strip().partition(": ")[2]
     return {
-        "name": found.name,
+        "name": declaration.name,
         "about": about,
         "versions": list(versions),
         "default_version": default,
-        "framework": found.binds_layout,
-        "jobs": [kind for kind in ("train", "serve") if backend_has_role(found, kind)],
+        "framework": declaration.binds_layout,
+        "jobs": [kind for kind in ("train", "serve") if backend_has_role(declaration, kind)],
     }
 
 

@@ -22,31 +22,34 @@ SHOWN = 16
 """Largest number of moves, and of replicas, that are listed; further ones are only counted."""
 
 
-def replan_text(found: AnyReplanned, origin: str) -> str:
+def replan_text(replanned: AnyReplanned, origin: str) -> str:
     """Return the ranks that a replan moves, and the network traffic before and after the moves."""
-    world = found.plan.placement.dense.world
-    ranks = sum(move.last_rank - move.first_rank + 1 for move in found.moves)
+    world = replanned.plan.placement.dense.world
+    ranks = sum(move.last_rank - move.first_rank + 1 for move in replanned.moves)
     share = format_percent(ranks / world)
-    drained = compress_hosts(found.drained) or "no host"
+    drained = compress_hosts(replanned.drained) or "no host"
     rows = [
-        ("replan", f"{found.plan.problem.name}: drain {drained}"),
+        ("replan", f"{replanned.plan.problem.name}: drain {drained}"),
         ("from", origin),
         (
             "moves",
-            f"{ranks:,} of {world:,} ranks ({share}) on {format_count(len(found.moves), 'host')}",
+            f"{ranks:,} of {world:,} ranks ({share}) on "
+            + format_count(len(replanned.moves), "host"),
         ),
-        *(("", _format_move(move, found)) for move in found.moves[:SHOWN]),
+        *(("", _format_move(move, replanned)) for move in replanned.moves[:SHOWN]),
     ]
-    if len(found.moves) > SHOWN:
-        rows.append(("", f"and {len(found.moves) - SHOWN} more hosts"))
+    if len(replanned.moves) > SHOWN:
+        rows.append(("", f"and {len(replanned.moves) - SHOWN} more hosts"))
     rows += (
-        _link_load_lines(found) if isinstance(found, ReplannedTraining) else _engine_lines(found)
+        _link_load_lines(replanned)
+        if isinstance(replanned, ReplannedTraining)
+        else _engine_lines(replanned)
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def _link_load_lines(found: ReplannedTraining) -> list[tuple[str, str]]:
-    before, after = found.before, found.after
+def _link_load_lines(replanned: ReplannedTraining) -> list[tuple[str, str]]:
+    before, after = replanned.before, replanned.after
     return [
         (
             "links",
@@ -59,19 +62,19 @@ def _link_load_lines(found: ReplannedTraining) -> list[tuple[str, str]]:
             "exposed",
             f"{format_seconds(before.exposed_seconds)} -> "
             f"{format_seconds(after.exposed_seconds)} per step on "
-            f"links between hosts; {found.plan.placement.proof.summary}",
+            f"links between hosts; {replanned.plan.placement.proof.summary}",
         ),
     ]
 
 
-def _engine_lines(found: ReplannedService) -> list[tuple[str, str]]:
+def _engine_lines(replanned: ReplannedService) -> list[tuple[str, str]]:
     """Return two rows (name, text): restarted replicas, and switches that the engines span."""
-    replicas, engines = found.plan.layout.replicas, found.engines
+    replicas, engines = replanned.plan.layout.replicas, replanned.engines
     numbers = f": {_format_replicas(engines)}" if engines else ""
     changed = (
         f"{len(engines)} of {format_count(replicas, 'replica')} restart on other hosts{numbers}"
     )
-    before, after = found.before, found.after
+    before, after = replanned.before, replanned.after
     words = f"additional switches that engines span: {before.switches} -> {after.switches}"
     if before.domains or after.domains:
         words += f", NVLink domains: {before.domains} -> {after.domains}"
@@ -83,7 +86,7 @@ def _format_replicas(engines: tuple[int, ...]) -> str:
     return ", ".join(map(str, engines[:SHOWN])) + more
 
 
-def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
+def replan_document(replanned: AnyReplanned, origin: str) -> dict[str, Any]:
     """Return the result of a replan as JSON types.
 
     ``origin`` names the plan from which the replan started.
@@ -94,37 +97,37 @@ def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
             "ranks": [move.first_rank, move.last_rank],
             "old": move.old.name,
             "new": move.new.name,
-            "meet": _lowest_common_level(move, found),
+            "meet": _lowest_common_level(move, replanned),
         }
-        for move in found.moves
+        for move in replanned.moves
     ]
     document = {
-        "name": found.plan.problem.name,
+        "name": replanned.plan.problem.name,
         "from": origin,
-        "drained": list(found.drained),
+        "drained": list(replanned.drained),
         "moves": moves,
-        "before": as_json(found.before),
-        "after": as_json(found.after),
+        "before": as_json(replanned.before),
+        "after": as_json(replanned.after),
     }
-    if isinstance(found, ReplannedTraining):
-        document["placement"] = as_json(found.plan.placement.proof)
+    if isinstance(replanned, ReplannedTraining):
+        document["placement"] = as_json(replanned.plan.placement.proof)
     else:
-        document["replicas"] = list(found.engines)
+        document["replicas"] = list(replanned.engines)
     return dict(round_floats_in_tree(document))
 
 
-def _format_move(move: NodeRankMove, found: AnyReplanned) -> str:
+def _format_move(move: NodeRankMove, replanned: AnyReplanned) -> str:
     where = f"ranks {move.first_rank}-{move.last_rank} (node rank {move.node_rank})"
-    return f"{where}: {move.old.name} -> {move.new.name}, {_lowest_common_level(move, found)}"
+    return f"{where}: {move.old.name} -> {move.new.name}, {_lowest_common_level(move, replanned)}"
 
 
-def _lowest_common_level(move: NodeRankMove, found: AnyReplanned) -> str:
+def _lowest_common_level(move: NodeRankMove, replanned: AnyReplanned) -> str:
     """Return the distance between the old and the new host of a move, such as ``same leaf``.
 
     The text names the lowest network level at which both hosts are below one switch. If they share
     no switch, the text names the highest level: ``another pod``.
     """
-    levels = found.plan.problem.cluster.switch_tiers
+    levels = replanned.plan.problem.cluster.switch_tiers
     level = common_switch_level(move.old, move.new)
     # The hosts share no switch, so they are in different subtrees of the highest level.
     if level == len(levels):

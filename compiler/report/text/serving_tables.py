@@ -165,17 +165,19 @@ def format_intervals(plan: ServingPlan) -> dict[str, str]:
 PERCENTILE_HEAD = ("", "mean", "p50", "p90", "p99")
 
 
-def percentile_rows(found: ServiceStatistics) -> list[tuple[str, ...]]:
+def percentile_rows(statistics: ServiceStatistics) -> list[tuple[str, ...]]:
     """Return the table rows of a simulated service, in the order of PERCENTILE_HEAD."""
     quantities: tuple[tuple[str, Distribution, Callable[[float], str]], ...] = (
-        ("time to first token", found.ttft_seconds, format_seconds),
-        ("time per token", found.tpot_seconds, format_seconds),
-        ("time of a request", found.e2e_seconds, format_seconds),
-        ("waiting requests per rank", found.queue, lambda value: f"{value:,.1f}"),
-        ("KV cache in use", found.cache, format_percent),
+        ("time to first token", statistics.ttft_seconds, format_seconds),
+        ("time per token", statistics.tpot_seconds, format_seconds),
+        ("time of a request", statistics.e2e_seconds, format_seconds),
+        ("waiting requests per rank", statistics.queue, lambda value: f"{value:,.1f}"),
+        ("KV cache in use", statistics.cache, format_percent),
     )
     # Requests of a prefill pool end with their first token.
-    skipped = () if found.tpot_seconds.p99 else (found.tpot_seconds, found.e2e_seconds)
+    skipped = (
+        () if statistics.tpot_seconds.p99 else (statistics.tpot_seconds, statistics.e2e_seconds)
+    )
     return [
         (name, *(show(value) for value in (one.mean, one.p50, one.p90, one.p99)))
         for name, one, show in quantities
@@ -183,25 +185,23 @@ def percentile_rows(found: ServiceStatistics) -> list[tuple[str, ...]]:
     ]
 
 
-def describe_simulation(found: ServiceStatistics) -> str:
+def describe_simulation(statistics: ServiceStatistics) -> str:
     """Return a line with the size and the throughput of a simulation, and its goodput."""
     goodput = ""
-    if found.within_limits is not None:
-        goodput = f", {format_percent(found.within_limits)} of the requests within all limits"
-    tokens = ""
-    if found.tpot_seconds.p99:
-        tokens = f"{format_quantity(found.tokens_per_second, ' tokens/s')}, "
-    return (
-        f"{found.requests:,} requests; {format_without_exponent(found.requests_per_second, 3)} "
-        f"requests/s, {tokens}{format_count(found.preemptions, 'preemption')}{goodput}"
-    )
+    if statistics.within_limits is not None:
+        goodput = f", {format_percent(statistics.within_limits)} of the requests within all limits"
+    rate = f"{format_without_exponent(statistics.requests_per_second, 3)} requests/s"
+    if statistics.tpot_seconds.p99:
+        rate += f", {format_quantity(statistics.tokens_per_second, ' tokens/s')}"
+    preemptions = format_count(statistics.preemptions, "preemption")
+    return f"{statistics.requests:,} requests; {rate}, {preemptions}{goodput}"
 
 
-def _simulation_parts(found: ServiceStatistics | None) -> tuple[str, ...]:
-    if found is None:
+def _simulation_parts(statistics: ServiceStatistics | None) -> tuple[str, ...]:
+    if statistics is None:
         return ()
-    head = f"Simulated service ({describe_simulation(found)})\n"
-    return (head + table(PERCENTILE_HEAD, percentile_rows(found)),)
+    head = f"Simulated service ({describe_simulation(statistics)})\n"
+    return (head + table(PERCENTILE_HEAD, percentile_rows(statistics)),)
 
 
 def simulated_pair_text(plan: ServingPlan) -> str:
@@ -310,33 +310,33 @@ def pareto_front(candidates: tuple[ServingCandidate, ...]) -> list[ServingCandid
     return front
 
 
-def trade_off_row(plan: ServingPlan, one: ServingCandidate) -> tuple[str, ...]:
+def trade_off_row(plan: ServingPlan, candidate: ServingCandidate) -> tuple[str, ...]:
     """Return the table cells of one deployment of the Pareto front, as in TRADE_OFF_HEAD."""
     return (
-        f"{one.tokens_per_second / one.layout.gpus:,.0f}",
-        format_three_digits(1 / one.tpot_seconds),
-        format_seconds(one.ttft_seconds),
-        str(one.layout.gpus),
-        *(str(getattr(one.layout, name)) for name in DEGREES),
-        "chosen" if one.layout == plan.search.ranked[0].layout else "",
+        f"{candidate.tokens_per_second / candidate.layout.gpus:,.0f}",
+        format_three_digits(1 / candidate.tpot_seconds),
+        format_seconds(candidate.ttft_seconds),
+        str(candidate.layout.gpus),
+        *(str(getattr(candidate.layout, name)) for name in DEGREES),
+        "chosen" if candidate.layout == plan.search.ranked[0].layout else "",
     )
 
 
-def serving_candidate_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
+def serving_candidate_row(rank: int, candidate: ServingCandidate, best: float) -> tuple[str, ...]:
     """Return the table cells of one serving candidate, in the order of SERVING_HEAD.
 
     ``best`` is the throughput of the chosen candidate, in tokens per second.
     """
-    share = one.tokens_per_second / best - 1
+    share = candidate.tokens_per_second / best - 1
     return (
         str(rank),
-        *(str(getattr(one.layout, name)) for name in DEGREES),
-        str(one.layout.gpus),
-        format_seconds(one.ttft_seconds),
-        format_seconds(one.tpot_seconds),
-        f"{one.tokens_per_second:,.0f}",
+        *(str(getattr(candidate.layout, name)) for name in DEGREES),
+        str(candidate.layout.gpus),
+        format_seconds(candidate.ttft_seconds),
+        format_seconds(candidate.tpot_seconds),
+        f"{candidate.tokens_per_second:,.0f}",
         f"{share * 100:+.1f} %" if rank > 1 else "chosen",
-        f"{one.weights_bytes / GIB:.1f}",
+        f"{candidate.weights_bytes / GIB:.1f}",
     )
 
 

@@ -149,12 +149,12 @@ def _start_of_requests(plan: ServingPlan) -> str:
     return ", including the burst in which all requests start" if constant else ""
 
 
-def format_goodput(goals: ServingGoals, found: ServiceStatistics) -> str:
+def format_goodput(goals: ServingGoals, statistics: ServiceStatistics) -> str:
     """Return the share of requests within all limits, after "; "; empty without goals.goodput."""
-    if goals.goodput is None or found.within_limits is None:
+    if goals.goodput is None or statistics.within_limits is None:
         return ""
     return (
-        f"; {format_percent(found.within_limits)} of the requests within all limits (goal "
+        f"; {format_percent(statistics.within_limits)} of the requests within all limits (goal "
         f"{format_percent(goals.goodput)})"
     )
 

@@ -199,17 +199,17 @@ def _hardware_class_of(run: MeasuredRun) -> str:
     return hardware_class(run.problem.cluster.gpu, framework_of_problem(run.problem).stack)
 
 
-def _warn_unidentified(found: Calibration, source: SpecSource, sink: Sink) -> None:
+def _warn_unidentified(calibration: Calibration, source: SpecSource, sink: Sink) -> None:
     """Report the parameters that the runs do not determine, and suggest further runs (Q05)."""
-    names = found.fit.unidentified
+    names = calibration.fit.unidentified
     if not names:
         return
-    unchanged = [item.name for item in found.fit.parameters if item.identified == "no"]
+    unchanged = [item.name for item in calibration.fit.parameters if item.identified == "no"]
     known = PARAMETERS | SERVICE_FACTORS
     help_ = "; ".join(f"{name}: {known.get(name, OTHER).seen_in}" for name in names)
     finding = Finding(
-        f"{_runs_are_too_few(found.count)} to fit {len(names)} of "
-        f"{len(found.fit.parameters)} parameters: {', '.join(names)}",
+        f"{_runs_are_too_few(calibration.count)} to fit {len(names)} of "
+        f"{len(calibration.fit.parameters)} parameters: {', '.join(names)}",
         label=f"shipped values are kept for {', '.join(unchanged)}"
         if unchanged
         else "partly identified",
@@ -222,9 +222,11 @@ def _runs_are_too_few(count: int) -> str:
     return "1 run is too few" if count == 1 else f"{count} runs are too few"
 
 
-def _warn_large_errors(found: Calibration, sink: Sink) -> None:
+def _warn_large_errors(calibration: Calibration, sink: Sink) -> None:
     """Report each value that the fit cannot reproduce (Q06)."""
-    for run, before, after in zip(found.runs, found.fit.before, found.fit.after, strict=True):
+    for run, before, after in zip(
+        calibration.runs, calibration.fit.before, calibration.fit.after, strict=True
+    ):
         if abs(after / run.seconds - 1) <= LARGE_ERROR:
             continue
         unit = "" if isinstance(run, Observation) and run.quantity == "tokens/s" else " s"

@@ -24,21 +24,21 @@ MAX_RUNS_SHOWN = 30
 HEAD = "# Written by parc calibrate; name it under cluster.calibration of a spec.\n"
 
 
-def calibration_text(found: Calibration) -> str:
+def calibration_text(calibration: Calibration) -> str:
     """Return the text that ``parc calibrate`` prints.
 
     It contains tables of the parameters, collectives and runs, and the mean errors of the runs.
     """
-    count = found.count
-    models = len({run.model.name for run in found.runs})
+    count = calibration.count
+    models = len({run.model.name for run in calibration.runs})
     parts = [
-        f"{found.fit.hardware}: {count} run{'s' * (count > 1)} of {models} "
+        f"{calibration.fit.hardware}: {count} run{'s' * (count > 1)} of {models} "
         f"model{'s' * (models > 1)}\n",
-        *([_layout_lines(found)] if found.layouts else []),
-        _parameter_table(found),
-        *([_collective_table(found)] if found.links.measured else []),
-        _run_table(found),
-        _mean_error_line(found),
+        *([_layout_lines(calibration)] if calibration.layouts else []),
+        _parameter_table(calibration),
+        *([_collective_table(calibration)] if calibration.links.measured else []),
+        _run_table(calibration),
+        _mean_error_line(calibration),
     ]
     return "\n".join(parts)
 
@@ -47,16 +47,16 @@ MAX_LAYOUTS_SHOWN = 5
 """Maximum number of layouts of services to print."""
 
 
-def _layout_lines(found: Calibration) -> str:
+def _layout_lines(calibration: Calibration) -> str:
     """Return the layouts that the measurements are compared with, so that users can check them."""
-    shown = [format_serving_layout(one) for one in found.layouts[:MAX_LAYOUTS_SHOWN]]
-    more = len(found.layouts) - len(shown)
+    shown = [format_serving_layout(one) for one in calibration.layouts[:MAX_LAYOUTS_SHOWN]]
+    more = len(calibration.layouts) - len(shown)
     lines = [*shown, *([f"and {more} more"] if more else [])]
     return "compared with: " + "\n               ".join(lines) + "\n"
 
 
-def _parameter_table(found: Calibration) -> str:
-    measured = found.links.network
+def _parameter_table(calibration: Calibration) -> str:
+    measured = calibration.links.network
     rows = [
         (
             item.name,
@@ -66,12 +66,12 @@ def _parameter_table(found: Calibration) -> str:
             # nccl-tests measure these parameters directly, whatever the runs show.
             "yes, --nccl" if item.name in measured else item.identified,
         )
-        for item in found.fit.parameters
+        for item in calibration.fit.parameters
     ]
     return table(("parameter", "shipped", "fitted", "±", "identified"), rows)
 
 
-def _collective_table(found: Calibration) -> str:
+def _collective_table(calibration: Calibration) -> str:
     rows = [
         (
             one.timings.test,
@@ -80,13 +80,13 @@ def _collective_table(found: Calibration) -> str:
             format_percent(mean_error(one.before, one.timings.seconds)),
             format_percent(mean_error(one.after, one.timings.seconds)),
         )
-        for one in found.links.measured
+        for one in calibration.links.measured
     ]
     return table(("collective", "ranks on hosts", "sizes", "error shipped", "fitted"), rows)
 
 
-def _run_table(found: Calibration) -> str:
-    records = [_run_record(found, index) for index in range(len(found.runs))]
+def _run_table(calibration: Calibration) -> str:
+    records = [_run_record(calibration, index) for index in range(len(calibration.runs))]
     if len(records) > MAX_RUNS_SHOWN:
         worst = sorted(records, key=lambda row: -abs(row["fitted"] / row["measured"] - 1))[
             :MAX_RUNS_SHOWN
@@ -97,11 +97,11 @@ def _run_table(found: Calibration) -> str:
         (
             row["run"],
             _format_measured(row),
-            *(_format_error(row, name) for name in _prediction_columns(found)),
+            *(_format_error(row, name) for name in _prediction_columns(calibration)),
         )
         for row in records
     ]
-    return table(("run", "measured", *_prediction_columns(found).values()), rows)
+    return table(("run", "measured", *_prediction_columns(calibration).values()), rows)
 
 
 def _format_measured(row: Mapping[str, Any]) -> str:
@@ -109,17 +109,17 @@ def _format_measured(row: Mapping[str, Any]) -> str:
     return format_quantity(row["measured"], "") if rate else format_seconds(row["measured"])
 
 
-def _prediction_columns(found: Calibration) -> dict[str, str]:
+def _prediction_columns(calibration: Calibration) -> dict[str, str]:
     columns = {"shipped": "shipped", "fitted": "fitted"}
-    return columns | ({"left_out": "left out"} if found.fit.left_out else {})
+    return columns | ({"left_out": "left out"} if calibration.fit.left_out else {})
 
 
 def _format_error(row: Mapping[str, Any], name: str) -> str:
     return f"{(row[name] / row['measured'] - 1) * 100:+.1f} %"
 
 
-def _run_record(found: Calibration, index: int) -> dict[str, Any]:
-    run, fit = found.runs[index], found.fit
+def _run_record(calibration: Calibration, index: int) -> dict[str, Any]:
+    run, fit = calibration.runs[index], calibration.fit
     record = {
         "run": run.name,
         "line": run.span.line,
@@ -130,24 +130,24 @@ def _run_record(found: Calibration, index: int) -> dict[str, Any]:
     return record | ({"left_out": fit.left_out[index]} if fit.left_out else {})
 
 
-def _mean_error_line(found: Calibration) -> str:
+def _mean_error_line(calibration: Calibration) -> str:
     words = {"shipped": "shipped", "fitted": "fitted", "left_out": "with the run left out"}
     text = ", ".join(
-        f"{words[name]} {format_percent(value)}" for name, value in found.errors.items()
+        f"{words[name]} {format_percent(value)}" for name, value in calibration.errors.items()
     )
-    of = "the step" if isinstance(found.runs[0], MeasuredRun) else "the latencies"
+    of = "the step" if isinstance(calibration.runs[0], MeasuredRun) else "the latencies"
     return f"mean error of {of}: {text}\n"
 
 
-def calibration_json(found: Calibration) -> dict[str, Any]:
+def calibration_json(calibration: Calibration) -> dict[str, Any]:
     """Return the document of ``parc calibrate --format json``.
 
     The key ``calibration`` has the content of the calibration file.
     """
     document = {
         "format": 1,
-        "calibration": found.document(),
-        "layouts": [as_json(one) for one in found.layouts],
+        "calibration": calibration.document(),
+        "layouts": [as_json(one) for one in calibration.layouts],
         "parameters": [
             {
                 "name": item.name,
@@ -156,17 +156,17 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
                 "spread": item.spread,
                 "identified": item.identified,
             }
-            for item in found.fit.parameters
+            for item in calibration.fit.parameters
         ],
-        "runs": [_run_record(found, index) for index in range(len(found.runs))],
+        "runs": [_run_record(calibration, index) for index in range(len(calibration.runs))],
     }
     return dict(round_floats_in_tree(document))
 
 
-def calibration_file(found: Calibration) -> str:
+def calibration_file(calibration: Calibration) -> str:
     """Return the text of the calibration file: a comment, then ``Calibration.document`` as YAML."""
     # Written by hand: ruamel is slow to import, and the document has only a few types.
-    return HEAD + "".join(f"{line}\n" for line in _yaml_lines(found.document(), ""))
+    return HEAD + "".join(f"{line}\n" for line in _yaml_lines(calibration.document(), ""))
 
 
 def _yaml_lines(tree: Mapping[str, Any], indent: str) -> list[str]:

@@ -318,13 +318,13 @@ class _RowReader:
         self._report_at_cells(spec_sink.diagnostics)
         return None
 
-    def _report_at_cells(self, found: Sequence[Diagnostic]) -> None:
-        """Report the errors in ``found`` at the cells of the row that caused them.
+    def _report_at_cells(self, diagnostics: Sequence[Diagnostic]) -> None:
+        """Report the errors in ``diagnostics`` at the cells of the row that caused them.
 
         Warnings are left out, because ``parc compile`` reports the warnings of a spec.
         """
         spec = self.row.cell_text("spec")
-        for each in found:
+        for each in diagnostics:
             if each.severity != "error":
                 continue
             places = (
