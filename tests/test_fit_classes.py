@@ -19,7 +19,12 @@ from benchmarks.accuracy.fit_classes import (
     removal_costs,
     write_fit,
 )
-from benchmarks.accuracy.hardware_classes import class_row, fitted_classes, own_parameters
+from benchmarks.accuracy.hardware_classes import (
+    STACKS,
+    class_row,
+    fitted_classes,
+    own_parameters,
+)
 from benchmarks.accuracy.joint_fit import (
     JointFit,
     ancestors,
@@ -113,23 +118,24 @@ def test_shared_values_are_the_means_of_the_priors() -> None:
 
 
 def test_written_fits_change_only_values(tmp_path: Path) -> None:
-    for path in CATALOG.glob("*.yaml"):
-        shutil.copy(path, tmp_path)
+    folders = (CATALOG, STACKS)
+    copies = [shutil.copytree(folder, tmp_path / folder.name) for folder in folders]
     logs = {
         **fit().logs,
         (CLASS, "attention"): log(3.21),
         ("hopper/any-stack", "gemm"): log(0.00002718),
     }
-    write_fit(replace(fit(), logs=logs), tmp_path)
-    text = (tmp_path / "hopper.yaml").read_text("utf-8")
+    write_fit(replace(fit(), logs=logs), copies)
+    text = (copies[0] / "hopper.yaml").read_text("utf-8")
     assert "    attention: 3.21\n" in text
     assert "    gemm: 0.0000272\n" in text
-    for path in CATALOG.glob("*.yaml"):
-        kept = [
-            re.sub(r"(?m): [\d.]+$", ": ", one.read_text("utf-8"))
-            for one in (path, tmp_path / path.name)
-        ]
-        assert kept[0] == kept[1], path.name
+    for folder, copied in zip(folders, copies, strict=True):
+        for path in folder.glob("*.yaml"):
+            kept = [
+                re.sub(r"(?m): [\d.]+$", ": ", one.read_text("utf-8"))
+                for one in (path, copied / path.name)
+            ]
+            assert kept[0] == kept[1], path.name
 
 
 @pytest.mark.parametrize(

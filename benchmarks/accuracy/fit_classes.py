@@ -1,8 +1,8 @@
 """Refit of all hardware classes on the open rows, and the files that hold the result.
 
-A class has its own value of a parameter only if its row in ``catalog/generations`` lists it. The
-values that all classes share are the defaults of ``Efficiency``, which are the means of the priors.
-Locked sources are never read.
+A class has its own value of a parameter only if its row in ``catalog/generations`` or ``stacks``
+lists it. The values that all classes share are the defaults of ``Efficiency``, which are the means
+of the priors. Locked sources are never read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.hardware_classes import class_row
+from benchmarks.accuracy.hardware_classes import STACKS, class_row
 from benchmarks.accuracy.intervals import measured_spreads
 from benchmarks.accuracy.joint_fit import (
     JointFit,
@@ -136,13 +136,13 @@ def write_all(fit: JointFit) -> list[Path]:
     return [*write_fit(fit), *_write_spreads(fit)]
 
 
-def write_fit(fit: JointFit, folder: Path = CATALOG) -> list[Path]:
-    """Write the fitted values into the files of ``folder`` and return the files.
+def write_fit(fit: JointFit, folders: Sequence[Path] = (CATALOG, STACKS)) -> list[Path]:
+    """Write the fitted values into the files of ``folders`` and return the files.
 
     Comments, order and layout of the files stay as they are.
     """
     files, rows = [], class_rows(fit)
-    for path in sorted(folder.glob("*.yaml")):
+    for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
         yaml = _yaml()
         document = yaml.load(path.read_text(encoding="utf-8"))
         for stack, row in document["efficiency"].items():

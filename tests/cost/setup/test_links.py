@@ -124,7 +124,7 @@ def test_adapters_that_leave_transfers_to_the_cpu_limit_the_rate_of_all_groups()
         spec = ClusterSpec(node="jean-zay-a100", nodes=4, fabric=fabric)
         cluster = resolve_cluster(spec, Library(), Sink())
         assert cluster is not None
-        row = cluster.generation.efficiency["bigscience"]
+        row = cluster.generation.efficiency["unfused"]
         links = Links.from_cluster(cluster, kernel_fit_of_cluster(cluster), row)
         found[fabric] = links.network.gb_per_s_per_gpu / cluster.node.network_gb_per_s_per_gpu
     assert found == pytest.approx({"infiniband-edr": 0.75, "omni-path": 0.41})

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.accuracy.hardware_classes import class_row
 from parc.backends.registry import framework
 from parc.compiler.cost.kernels.collective_time import CollectiveFit, InterDomainNetwork
 from parc.compiler.cost.schedules.registry import SCHEDULES
@@ -56,7 +57,7 @@ def plan() -> Plan:
 
 def priced(plan: Plan, hardware: str = "") -> CostModel:
     """Return the memo of the plan's problem, with the factors of ``hardware`` if it is given."""
-    row = efficiency_row(hardware) if hardware else None
+    row = class_row(hardware) if hardware else None
     return cost_model_for(plan.problem, framework("megatron"), row)
 
 
@@ -96,7 +97,7 @@ def test_a_separate_kernel_accumulates_fp16_as_fast_as_bf16(plan: Plan) -> None:
     half = replace(plan.problem, job=replace(plan.problem.job, precision="fp16"))
     layout = without_sequence_parallel(plan)
     one = priced(plan, "ampere/bigscience")
-    other = cost_model_for(half, framework("megatron"), efficiency_row("ampere/bigscience"))
+    other = cost_model_for(half, framework("megatron"), class_row("ampere/bigscience"))
     assert gradient_accumulation_seconds(one, layout, 1e9) == gradient_accumulation_seconds(
         other, layout, 1e9
     )
@@ -194,8 +195,8 @@ def test_a_hardware_class_without_runs_is_that_of_another_generation() -> None:
     row = efficiency_row("ada/transformer-engine")
     measured = efficiency_row("hopper/transformer-engine")
     assert row == replace(measured, measured=False, measured_launches=False) != measured
-    older = efficiency_row("volta/bigscience")
-    assert older == replace(efficiency_row("ampere/bigscience"), measured=False)
+    older = class_row("volta/bigscience")
+    assert older == replace(class_row("ampere/bigscience"), measured=False)
 
 
 def test_collectives_longer_than_the_weight_gradients_are_exposed_more(plan: Plan) -> None:
