@@ -88,8 +88,8 @@ class LayoutFilter(PricedLayouts):
     def survivors_of_variant(self, variant: int) -> list[Survivor]:
         """Return ``survivors`` as layouts of the framework variant with index ``variant``."""
         return [
-            Survivor(seconds, point, variant, is_unpriced)
-            for seconds, point, _, is_unpriced in self.survivors
+            Survivor(seconds, point, variant, is_lower_bound)
+            for seconds, point, _, is_lower_bound in self.survivors
         ]
 
     @property

@@ -17,7 +17,7 @@ from parc.compiler.search.survivors import (
     Sources,
     Survivor,
     fastest_first,
-    price_within,
+    survivors_within,
 )
 
 KEPT = 20
@@ -156,7 +156,7 @@ class LayoutRanking:
             best.seconds * self._slack * (1 + ROUNDING),
             self._gpus_to_minimize(best.key[1]),
         )
-        ties = price_within(self._sources, survivors, most)
+        ties = survivors_within(self._sources, survivors, most)
         ties = [row for row in ties if self._gpus_to_minimize(row.point) == world]
         return sorted(ties, key=lambda row: row.seconds)
 

@@ -31,7 +31,7 @@ from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.rank_layouts import LayoutRanking, RankedLayout
 from parc.compiler.search.search_other_splits import search_near_misses, search_other_splits
-from parc.compiler.search.survivors import ROUNDING, Survivor, fastest_first, with_price
+from parc.compiler.search.survivors import ROUNDING, Survivor, fastest_first, with_step_time
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
@@ -213,7 +213,7 @@ def _search_partial_recompute(
         partial = _with_fewest_recomputed_layers(
             cost_model, filters[row.variant], row, best * (1 + goals.tie)
         )
-        if partial is not None and with_price(filters, row).seconds <= longest:
+        if partial is not None and with_step_time(filters, row).seconds <= longest:
             found.append(partial)
             best = min(best, partial.seconds)
     return [row for row in found if row.seconds <= best * (1 + goals.tie)]

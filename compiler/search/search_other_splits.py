@@ -23,7 +23,7 @@ from parc.compiler.ir import LayerKind, Layout, PipelineSplit, StageMemory
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.balance_stages import StageWork, balanced_counts
 from parc.compiler.search.filter_layouts import LayoutFilter
-from parc.compiler.search.survivors import Survivor, with_price
+from parc.compiler.search.survivors import Survivor, with_step_time
 
 MAX_ROUNDS = 8
 """Largest number of times that stages which do not fit into memory give layers to others."""
@@ -49,16 +49,14 @@ def search_other_splits(
     """
     world, best = world_and_seconds
     tie = cost_model.problem.goals.tie
-    priced = (
-        with_price(filters, row)
+    timed = (
+        with_step_time(filters, row)
         for row in survivors
         if row.point.pp > 1
         and world in (0, row.point.world)
-        and not (row.is_unpriced and row.seconds > best * (1 + tie))
+        and not (row.is_lower_bound and row.seconds > best * (1 + tie))
     )
-    rows = [
-        (filters[row.variant].best_split_seconds(row.point, row.seconds), row) for row in priced
-    ]
+    rows = [(filters[row.variant].best_split_seconds(row.point, row.seconds), row) for row in timed]
     found: list[tuple[float, Survivor]] = []
     for least, row in sorted(rows):
         if least > best * (1 + tie):

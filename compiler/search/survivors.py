@@ -28,7 +28,7 @@ class Survivor(NamedTuple):
     point: LayoutPoint
     variant: int = 0
     """Index of the framework variant, 0 for the simplest."""
-    is_unpriced: bool = False
+    is_lower_bound: bool = False
     """True if ``seconds`` is only the lower bound of ``LayoutFilter.least_seconds``."""
 
 
@@ -46,17 +46,17 @@ Sources = Mapping[int, LayoutSource]
 """Index of a framework variant -> its layouts."""
 
 
-def with_price(sources: Sources, row: Survivor) -> Survivor:
+def with_step_time(sources: Sources, row: Survivor) -> Survivor:
     """Return ``row`` with its step time in place of a lower bound."""
-    if not row.is_unpriced:
+    if not row.is_lower_bound:
         return row
     return Survivor(sources[row.variant].step_seconds(row.point), row.point, row.variant)
 
 
-def price_within(sources: Sources, rows: Iterable[Survivor], most: float) -> list[Survivor]:
+def survivors_within(sources: Sources, rows: Iterable[Survivor], most: float) -> list[Survivor]:
     """Return those of ``rows`` whose step takes at most ``most`` seconds, with their step times."""
-    priced = (with_price(sources, row) for row in rows if row.seconds <= most)
-    return [row for row in priced if row.seconds <= most]
+    timed = (with_step_time(sources, row) for row in rows if row.seconds <= most)
+    return [row for row in timed if row.seconds <= most]
 
 
 def fastest_first(
@@ -71,8 +71,8 @@ def fastest_first(
     heapify(waiting)
     while waiting:
         world, _, index, row = waiting[0]
-        if row.is_unpriced:
-            row = with_price(sources, row)
+        if row.is_lower_bound:
+            row = with_step_time(sources, row)
             heapreplace(waiting, (world, row.seconds, index, row))
         else:
             heappop(waiting)

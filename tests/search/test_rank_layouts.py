@@ -187,7 +187,7 @@ def test_the_fast_time_and_memory_of_a_layout_are_those_of_its_full_estimate(mod
         bound = step_time(cost_model, layout, is_bound=True).total_seconds
         seconds = sieve.step_seconds(survivor.point)
         assert seconds == pytest.approx(bound, rel=ROUNDING)
-        assert survivor.is_unpriced
+        assert survivor.is_lower_bound
         assert survivor.seconds <= seconds
         best = sieve.best_split_seconds(survivor.point, seconds)
         assert survivor.seconds <= best <= seconds

@@ -16,7 +16,7 @@ from parc.compiler.ir import Layout, LayoutVariant
 from parc.compiler.search.enumerate_layouts import LayoutPoint, make_point
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.survivors import ROUNDING, Survivor, fastest_first, price_within
+from parc.compiler.search.survivors import ROUNDING, Survivor, fastest_first, survivors_within
 from tests.search.search_reference import cost_model_of
 
 SECONDS = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0])
@@ -52,7 +52,7 @@ def test_the_order_is_that_of_a_sort_by_step_time(
     found = list(fastest_first({0: prices}, rows, lambda point: point.dp))
     assert [row.point for row in found] == [row.point for row in expected]
     assert [row.seconds for row in found] == [prices.seconds[row.point.tp] for row in found]
-    assert not any(row.is_unpriced for row in found)
+    assert not any(row.is_lower_bound for row in found)
 
 
 def test_a_step_time_is_computed_only_if_its_bound_does_not_decide() -> None:
@@ -61,7 +61,7 @@ def test_a_step_time_is_computed_only_if_its_bound_does_not_decide() -> None:
     first = next(fastest_first({0: prices}, rows, lambda _: 0))
     assert (first.point.tp, first.seconds, prices.asked) == (0, 1.0, [0, 1])
     prices.asked.clear()
-    assert price_within({0: prices}, rows, 1.0) == [Survivor(1.0, rows[0].point)]
+    assert survivors_within({0: prices}, rows, 1.0) == [Survivor(1.0, rows[0].point)]
     assert prices.asked == [0, 1]
 
 
