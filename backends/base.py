@@ -9,9 +9,9 @@ of both combine smaller protocols, so that each can be read, implemented and tes
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import CodedFinding, Sink
 from parc.compiler.ir import (
     Artifact,
     CapturedGraphs,
@@ -87,16 +87,6 @@ class Backend(Protocol):
         """Return the files of the target without writing them; their paths include its folder."""
 
 
-class NoSplit(NamedTuple):
-    """Reason why a framework cannot split the layers of a model over its pipeline stages."""
-
-    code: str
-    """Diagnostic code."""
-    path: str
-    """Spec path of the value that prevents the split."""
-    finding: Finding
-
-
 class LayoutRules(Protocol):
     """Layouts that a framework supports, in the version that the spec selects."""
 
@@ -138,7 +128,7 @@ class LayoutRules(Protocol):
         new one.
         """
 
-    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> NoSplit:
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> CodedFinding:
         """Return the reason why the layers cannot be split.
 
         PARC calls this method only if ``find_split`` returns None for ``pp`` stages of ``vpp``

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.base import LaunchCommand, NoSplit
+from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed import files, memory, meshes, split
 from parc.backends.deepspeed.advice import report_advice
 from parc.backends.deepspeed.capabilities import (
@@ -26,7 +26,7 @@ from parc.backends.shared.torch.traffic import (
     transformers_traffic,
     under_deepspeed,
 )
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import CodedFinding, Sink
 from parc.compiler.ir import (
     Artifact,
     GradientExchange,
@@ -107,7 +107,7 @@ class DeepSpeed:
         """Return the split with these numbers of layers; None if the spec sets some of them."""
         return split_with_counts(problem, split, counts)
 
-    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> NoSplit:
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> CodedFinding:
         """Return the reason why the layers cannot be split."""
         return split.why_no_split(problem, pp, vpp)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from parc.backends.base import NoSplit
 from parc.backends.shared.pipeline_split import even_layer_counts, looped_split
 from parc.backends.shared.torch.rules import MEGATRON_PINS
 from parc.backends.shared.valid_values import format_setting
-from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics import Cause, CodedFinding, Finding
 from parc.compiler.ir import Model, Pins, PipelineSplit, Problem
 
 
@@ -62,19 +61,19 @@ def _unsupported_pin(pins: Pins) -> str | None:
     return next((name for name in MEGATRON_PINS if getattr(pins, name)), None)
 
 
-def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
+def why_no_split(problem: Problem, pp: int, vpp: int) -> CodedFinding:
     """Return the reason why ``find_split`` cannot split the layers."""
     pins, layers = problem.pins, problem.model.layers
     name = _unsupported_pin(pins)
     if name is not None:
-        return NoSplit("E08", f"layout.{name}", _explain_unsupported_pin(name))
+        return CodedFinding("E08", f"layout.{name}", _explain_unsupported_pin(name))
     if vpp > 1:
-        return NoSplit("E08", "layout.vpp", _explain_no_interleaving(vpp))
+        return CodedFinding("E08", "layout.vpp", _explain_no_interleaving(vpp))
     end = "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
     if pp == 1:
-        return NoSplit("P03", end, _explain_no_pipeline(end))
+        return CodedFinding("P03", end, _explain_no_pipeline(end))
     if pins.first_stage_layers or pins.last_stage_layers:
-        return NoSplit("P04", end, _explain_pinned_ends(problem, pp))
+        return CodedFinding("P04", end, _explain_pinned_ends(problem, pp))
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} stages",
         label=f"pp {pp} exceeds the {layers} layers: every stage needs one",
@@ -82,7 +81,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
         fix=format_setting("layout.pp", layers),
         causes=(Cause("model.layers", f"{layers} layers"),),
     )
-    return NoSplit("P02", "layout.pp", finding)
+    return CodedFinding("P02", "layout.pp", finding)
 
 
 def _explain_unsupported_pin(name: str) -> Finding:

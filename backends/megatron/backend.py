@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.base import LaunchCommand, NoSplit
+from parc.backends.base import LaunchCommand
 from parc.backends.megatron import memory, meshes, programs
 from parc.backends.megatron.advice import report_advice
 from parc.backends.megatron.arguments.environment import megatron_environment, refused_environment
@@ -23,7 +23,7 @@ from parc.backends.megatron.stages.split import split_with_counts
 from parc.backends.megatron.tokenizers import padded_vocab
 from parc.backends.megatron.traffic import MEGATRON_TRAFFIC
 from parc.backends.shared.variants import apply_pins
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import CodedFinding, Sink
 from parc.compiler.ir import (
     Artifact,
     CapturedGraphs,
@@ -123,7 +123,7 @@ class Megatron:
         """Return the split with these numbers of layers, in the simplest form of flags."""
         return split_with_counts(problem, split, counts)
 
-    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> NoSplit:
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> CodedFinding:
         """Return the reason why the layers cannot be split."""
         from parc.backends.megatron.stages.why_no_split import why_no_split
 

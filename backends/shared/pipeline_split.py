@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parc.backends.base import NoSplit
-from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics import CodedFinding, Finding
 from parc.compiler.ir import Model, ModelChunk, PipelineSplit, Problem
 
 
@@ -77,7 +76,7 @@ def single_stage_split(model: Model, pp: int, vpp: int) -> PipelineSplit | None:
     return looped_split(model, (model.layers,), 1) if pp == vpp == 1 else None
 
 
-def explain_no_pipeline(framework: str, pp: int, vpp: int) -> NoSplit:
+def explain_no_pipeline(framework: str, pp: int, vpp: int) -> CodedFinding:
     """Return the reason of a framework without pipeline parallelism: pp and vpp must be 1."""
     at = "layout.pp" if pp > 1 else "layout.vpp"
     finding = Finding(
@@ -87,4 +86,4 @@ def explain_no_pipeline(framework: str, pp: int, vpp: int) -> NoSplit:
         fix=f"{at}: 1",
         targets=(framework,),
     )
-    return NoSplit("E11", at, finding)
+    return CodedFinding("E11", at, finding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.base import LaunchCommand, NoSplit
+from parc.backends.base import LaunchCommand
 from parc.backends.shared.pipeline_split import split_with_counts
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.framework import TorchFramework
@@ -12,7 +12,7 @@ from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
 from parc.backends.torchtitan.rules import OPERATORS, torchtitan_rules
 from parc.backends.torchtitan.split import find_split, why_no_split
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import CodedFinding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
@@ -92,7 +92,7 @@ class Torchtitan(TorchFramework):
         """Return the split with these numbers of layers; None if the spec sets some of them."""
         return split_with_counts(problem, split, counts)
 
-    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> NoSplit:
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> CodedFinding:
         """Return the reason why no split is valid."""
         return why_no_split(problem, pp, vpp)
 

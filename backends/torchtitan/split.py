@@ -7,10 +7,9 @@ torchtitan cannot change the plan.
 
 from __future__ import annotations
 
-from parc.backends.base import NoSplit
 from parc.backends.shared.pipeline_split import even_layer_counts, looped_split, v_schedule_split
 from parc.backends.shared.valid_values import format_setting, nearest_value
-from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics import Cause, CodedFinding, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import PipelineSplit, Problem
 from parc.compiler.ir.divisors import divisors
@@ -60,7 +59,7 @@ def layers_per_virtual_stage(problem: Problem, stages: int) -> tuple[int, ...] |
     return tuple(counts) if min(counts) > 0 else None
 
 
-def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
+def why_no_split(problem: Problem, pp: int, vpp: int) -> CodedFinding:
     """Return the reason why no split is valid."""
     layers, pins = problem.model.layers, problem.pins
     cause = (
@@ -78,7 +77,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
             fix=f"{at}: auto",
             causes=cause,
         )
-        return NoSplit("P04", at, finding)
+        return CodedFinding("P04", at, finding)
     # No vpp is valid if pp exceeds the number of layers, otherwise vpp 1 is.
     at, other = ("layout.vpp", pp) if pp <= layers else ("layout.pp", vpp)
     good = [size for size in divisors(layers) if size * other <= layers]
@@ -90,4 +89,4 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
         fix=format_setting(at, nearest_value(good, pp * vpp // other)),
         causes=cause,
     )
-    return NoSplit("P02", at, finding)
+    return CodedFinding("P02", at, finding)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from parc.backends.vllm.defaults import engine_constants, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding
@@ -60,72 +61,94 @@ _VLLM_MESSAGES = {
 message: it fails while it reshapes a projection."""
 
 
-def _recurrent_head_counts(model: Model) -> Iterator[tuple[str, str, int]]:
-    """Yield (spec path, name, number) for each kind of head in recurrent layers.
+class _HeadCount(NamedTuple):
+    """Number of heads of one kind."""
+
+    path: str
+    """Spec path of the number."""
+    what: str
+    """Plural of the kind, for findings."""
+    number: int
+
+
+def _recurrent_head_counts(model: Model) -> Iterator[_HeadCount]:
+    """Yield the number of each kind of head in recurrent layers.
 
     tp must divide each number, because vLLM cannot store copies of these heads on several ranks.
     """
     linear, mamba = model.linear, model.mamba
     if model.convolution is not None:
-        yield "model.convolution", "channels of convolutions", model.convolution.width
+        yield _HeadCount("model.convolution", "channels of convolutions", model.convolution.width)
     if linear is not None:
-        yield "model.linear_attention.key_heads", "key heads of linear attention", linear.key_heads
+        yield _HeadCount(
+            "model.linear_attention.key_heads", "key heads of linear attention", linear.key_heads
+        )
     if mamba is not None:
-        yield "model.mamba.heads", "Mamba heads", mamba.heads
+        yield _HeadCount("model.mamba.heads", "Mamba heads", mamba.heads)
     if mamba is not None and mamba.groups > 1:  # a single group is copied to every rank
-        yield "model.mamba.groups", "groups of Mamba heads", mamba.groups
+        yield _HeadCount("model.mamba.groups", "groups of Mamba heads", mamba.groups)
 
 
 def _splits_recurrent_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return any(count % layout.tp for _, _, count in _recurrent_head_counts(problem.model))
+    return any(heads.number % layout.tp for heads in _recurrent_head_counts(problem.model))
 
 
 def _splits_vocabulary_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     return padded_vocab(problem.model.vocab) % layout.tp != 0
 
 
-def _split_tensors(
-    problem: ServingProblem, layout: ServingLayout
-) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, number of ranks) for each kind of MLP in the model.
+class _SplitTensor(NamedTuple):
+    """Width of a part of the model, and the number of ranks over which it is split."""
 
-    The width is the inner width of the MLP, which is split over this number of ranks.
-    """
+    path: str
+    """Spec path of the width."""
+    what: str
+    """Part of the model with its article, for findings."""
+    width: int
+    ranks: int
+
+
+def _split_tensors(problem: ServingProblem, layout: ServingLayout) -> Iterator[_SplitTensor]:
+    """Yield the inner width of each kind of MLP in the model."""
     model = problem.model
     for size in dict.fromkeys(model.ffn_sizes):
-        yield "model.ffn", "the MLP", size, layout.tp
+        yield _SplitTensor("model.ffn", "the MLP", size, layout.tp)
     if model.experts is not None:
-        yield "model.experts.size", "an expert", model.experts.size, layout.ranks_per_expert
+        yield _SplitTensor(
+            "model.experts.size", "an expert", model.experts.size, layout.ranks_per_expert
+        )
         if model.experts.shared_size:
             size = model.experts.shared_size
-            yield "model.experts.shared_size", "the shared expert", size, layout.tp
+            yield _SplitTensor("model.experts.shared_size", "the shared expert", size, layout.tp)
 
 
-def _quantized_tensors(
-    problem: ServingProblem, layout: ServingLayout
-) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, number of ranks) for each split tensor with quantized weights.
+def _quantized_tensors(problem: ServingProblem, layout: ServingLayout) -> Iterator[_SplitTensor]:
+    """Yield the width of each split tensor with quantized weights.
 
-    The width is split over this number of ranks. Softmax attention is not included, because each of
-    its heads consists of whole blocks. A block is a group of weights with a common scale.
+    Softmax attention is not included, because each of its heads consists of whole blocks. A block
+    is a group of weights with a common scale.
     """
     yield from _split_tensors(problem, layout)
     linear = problem.model.linear
     if linear is not None:
         path = "model.linear_attention"
-        yield f"{path}.key_dim", "the keys of linear attention", linear.key_width, layout.tp
-        yield f"{path}.value_dim", "the values of linear attention", linear.inner_width, layout.tp
+        yield _SplitTensor(
+            f"{path}.key_dim", "the keys of linear attention", linear.key_width, layout.tp
+        )
+        yield _SplitTensor(
+            f"{path}.value_dim", "the values of linear attention", linear.inner_width, layout.tp
+        )
 
 
 def _splits_widths_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return any(width % ranks for _, _, width, ranks in _split_tensors(problem, layout))
+    return any(part.width % part.ranks for part in _split_tensors(problem, layout))
 
 
 def _cuts_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> bool:
     block = problem.service.setup.block_size
     return block > 1 and any(
-        width % ranks == 0 and ranks > 1 and width // ranks % block
-        for _, _, width, ranks in _quantized_tensors(problem, layout)
+        part.width % part.ranks == 0 and part.ranks > 1 and part.width // part.ranks % block
+        for part in _quantized_tensors(problem, layout)
     )
 
 
@@ -196,8 +219,8 @@ def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding
 
 def _explain_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
     tp = layout.tp
-    found = (one for one in _recurrent_head_counts(problem.model) if one[2] % tp)
-    path, what, count = next(found)
+    uneven = (heads for heads in _recurrent_head_counts(problem.model) if heads.number % tp)
+    path, what, count = next(uneven)
     valid, fix = _valid_tp(problem, layout, _splits_recurrent_heads_unevenly)
     reported = _VLLM_MESSAGES.get(path.rpartition(".")[2])
     quoted = (_quote(reported),) if reported else ()
@@ -227,8 +250,8 @@ def _explain_vocabulary(problem: ServingProblem, layout: ServingLayout) -> Findi
 
 
 def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    found = next(part for part in _split_tensors(problem, layout) if part[2] % part[3])
-    path, tensor, width, ranks = found
+    uneven = (part for part in _split_tensors(problem, layout) if part.width % part.ranks)
+    path, tensor, width, ranks = next(uneven)
     valid, fix = _valid_tp(problem, layout, _splits_widths_unevenly)
     return Finding(
         describe_indivisible(
@@ -244,9 +267,8 @@ def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Fi
 
 def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> Finding:
     block = problem.service.setup.block_size
-    path, tensor, width, ranks = next(
-        part for part in _quantized_tensors(problem, layout) if part[2] // part[3] % block
-    )
+    tensors = _quantized_tensors(problem, layout)
+    path, tensor, width, ranks = next(part for part in tensors if part.width // part.ranks % block)
     share = width // ranks
     valid, fix = _valid_tp(
         problem, layout, lambda *pair: _splits_widths_unevenly(*pair) or _cuts_scale_blocks(*pair)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from parc.compiler.ir.frozen import frozen
 
@@ -111,6 +111,14 @@ class Finding:
     causes: tuple[Cause, ...] = ()
     targets: tuple[str, ...] = ()
     """Names of the backends that the problem applies to; empty if it applies to all."""
+
+
+class CodedFinding(NamedTuple):
+    """Finding with its diagnostic code and the spec path that it concerns."""
+
+    code: str
+    path: str
+    finding: Finding
 
 
 @frozen

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics import Cause, CodedFinding, Finding, Sink
 from parc.compiler.spec.model_spec import (
     ExpertsSpec,
     LinearAttentionSpec,
@@ -61,10 +61,6 @@ def check_model(facts: ModelSpec, sink: Sink) -> bool:
     return not found
 
 
-Found = tuple[str, str, Finding]
-"""(diagnostic code, spec path, finding)."""
-
-
 def _missing_model_numbers(facts: ModelSpec) -> list[str]:
     """Return the spec paths of the required numbers of a model that are not set."""
     paths = [f"model.{key}" for key in _REQUIRED if getattr(facts, key) is None]
@@ -88,9 +84,9 @@ def _missing_model_numbers(facts: ModelSpec) -> list[str]:
     return paths
 
 
-def _check_heads(facts: ModelSpec) -> list[Found]:
+def _check_heads(facts: ModelSpec) -> list[CodedFinding]:
     """Check that heads are divisible by kv_heads, and the hidden size by heads."""
-    found: list[Found] = []
+    found: list[CodedFinding] = []
     hidden, heads = facts.hidden or 0, facts.heads or 1
     groups = facts.kv_heads or heads
     if heads % groups:
@@ -100,7 +96,7 @@ def _check_heads(facts: ModelSpec) -> list[Found]:
             help="each key-value head must serve the same number of attention heads",
             causes=(Cause("model.heads", "the number of heads"),),
         )
-        found.append(("K03", "model.kv_heads", finding))
+        found.append(CodedFinding("K03", "model.kv_heads", finding))
     if facts.latent is None and facts.head_dim is None and hidden % heads:
         finding = Finding(
             f"hidden size {hidden} is not divisible by {heads} heads, and head_dim is not set",
@@ -108,11 +104,11 @@ def _check_heads(facts: ModelSpec) -> list[Found]:
             help="set model.head_dim to the width of one head",
             causes=(Cause("model.heads", "the number of heads"),),
         )
-        found.append(("D07", "model.hidden", finding))
+        found.append(CodedFinding("D07", "model.hidden", finding))
     return found
 
 
-def _check_latent_attention(facts: ModelSpec) -> list[Found]:
+def _check_latent_attention(facts: ModelSpec) -> list[CodedFinding]:
     """Return a finding for each field that has no effect in a model with latent attention."""
     if facts.latent is None:
         return []
@@ -123,7 +119,7 @@ def _check_latent_attention(facts: ModelSpec) -> list[Found]:
     if facts.qk_norm not in (None, "none"):
         conflicting.append("qk_norm")
     return [
-        (
+        CodedFinding(
             "K03",
             f"model.{key}",
             Finding(
@@ -137,41 +133,41 @@ def _check_latent_attention(facts: ModelSpec) -> list[Found]:
     ]
 
 
-def _check_position(position: PositionSpec) -> list[Found]:
+def _check_position(position: PositionSpec) -> list[CodedFinding]:
     """Check the fraction of rotated dimensions and the scaling of rotary position embeddings."""
-    found: list[Found] = []
+    found: list[CodedFinding] = []
     if position.percent > 1:
         finding = Finding(
             f"position.percent is {position.percent:g}",
             label="percent is a fraction, must be at most 1",
         )
-        found.append(("K03", "model.position.percent", finding))
+        found.append(CodedFinding("K03", "model.position.percent", finding))
     rotary = position.kind in ("rope", "yarn")
     if position.scaling != "none" and not rotary:
         finding = Finding(f"{position.kind} positions cannot have {position.scaling} scaling")
-        found.append(("K03", "model.position.scaling", finding))
+        found.append(CodedFinding("K03", "model.position.scaling", finding))
     if position.kind == "yarn" and position.scaling not in ("none", "yarn"):
         finding = Finding(f"yarn positions cannot also have {position.scaling} scaling")
-        found.append(("K03", "model.position.scaling", finding))
+        found.append(CodedFinding("K03", "model.position.scaling", finding))
     return found
 
 
-def _check_experts(facts: ModelSpec, experts: ExpertsSpec) -> list[Found]:
+def _check_experts(facts: ModelSpec, experts: ExpertsSpec) -> list[CodedFinding]:
     """Check that at least one layer has experts, and that ffn is set if another layer has none."""
-    found: list[Found] = []
+    found: list[CodedFinding] = []
     layers = facts.layers or 0
     first = max(experts.first_dense_layers, experts.every - 1)
     routed = sum(1 for n in range(experts.every, layers + 1, experts.every) if n > first)
     if not routed:
         message = f"no layer has experts: the first {first} of {layers} layers are dense"
-        found.append(("K03", "model.experts", Finding(message)))
+        found.append(CodedFinding("K03", "model.experts", Finding(message)))
     if routed < layers and not facts.ffn:
         message = f"{layers - routed} of {layers} layers are dense, but model.ffn is not set"
-        found.append(("K03", "model.ffn", Finding(message, fix="model.ffn: <number>")))
+        found.append(CodedFinding("K03", "model.ffn", Finding(message, fix="model.ffn: <number>")))
     return found
 
 
-def _check_router(experts: ExpertsSpec) -> list[Found]:
+def _check_router(experts: ExpertsSpec) -> list[CodedFinding]:
     """Check top-k routing and the groups of experts."""
     # These are the checks of TransformerConfig.__post_init__ in Megatron.
     count, top_k = experts.count or 1, experts.top_k or 1
@@ -191,21 +187,21 @@ def _check_router(experts: ExpertsSpec) -> list[Found]:
             f"a token cannot be routed to {group_top_k} groups, because there are {groups}",
         ),
     }
-    found: list[Found] = []
+    found: list[CodedFinding] = []
     for key, (violated, message) in problems.items():
         if violated:
             help = f"valid values: divisors of {count}" if key == "groups" else ""
             causes = (Cause("model.experts.count", "the number of experts"),)
             finding = Finding(message, help=help, causes=causes)
-            found.append(("D17", f"model.experts.{key}", finding))
+            found.append(CodedFinding("D17", f"model.experts.{key}", finding))
     if not found and groups > 1 and top_k > group_top_k * (count // groups):
         most = group_top_k * (count // groups)
         message = f"top_k {top_k} exceeds the {most} experts in {group_top_k} groups"
-        found.append(("D17", "model.experts.group_top_k", Finding(message)))
+        found.append(CodedFinding("D17", "model.experts.group_top_k", Finding(message)))
     return found
 
 
-def _check_hybrid_layers(facts: ModelSpec) -> Iterator[Found]:
+def _check_hybrid_layers(facts: ModelSpec) -> Iterator[CodedFinding]:
     """Yield the problems of the recurrent layers and of the layer pattern."""
     sections = [key for key in RECURRENT_SECTIONS if getattr(facts, key) is not None]
     for other in sections[1:]:
@@ -221,7 +217,9 @@ def _check_hybrid_layers(facts: ModelSpec) -> Iterator[Found]:
         yield from _check_layer_pattern(facts, facts.pattern)
 
 
-def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> Iterator[Found]:
+def _check_linear_attention(
+    facts: ModelSpec, linear: LinearAttentionSpec
+) -> Iterator[CodedFinding]:
     """Check the head counts of linear attention, and fields that conflict with linear attention."""
     values, keys = linear.value_heads or 1, linear.key_heads or 1
     if values % keys:
@@ -229,7 +227,7 @@ def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> It
             f"{values} value heads are not divisible by {keys} key heads",
             label=f"{values} % {keys} = {values % keys}, must be 0",
         )
-        yield "K03", "model.linear_attention.value_heads", finding
+        yield CodedFinding("K03", "model.linear_attention.value_heads", finding)
     listed = any(one.mixer in ("linear", "parallel") for one in facts.layer_variants or ())
     if linear.full_attention_every == 1 and not listed:
         finding = Finding(
@@ -237,7 +235,7 @@ def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> It
             label="with full_attention_every 1, every layer has full attention",
             fix="model.linear_attention.full_attention_every: 4",
         )
-        yield "K03", "model.linear_attention.full_attention_every", finding
+        yield CodedFinding("K03", "model.linear_attention.full_attention_every", finding)
     kinds = {
         "conv_size": linear.kind != "lightning",
         "full_rank_gates": linear.kind == "kimi-delta",
@@ -245,13 +243,15 @@ def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> It
     for key, has_effect in kinds.items():
         if key in linear.model_fields_set and not has_effect:
             path = f"model.linear_attention.{key}"
-            yield "K03", path, Finding(f"{key} has no effect with kind: {linear.kind}")
+            yield CodedFinding(
+                "K03", path, Finding(f"{key} has no effect with kind: {linear.kind}")
+            )
     for other in ("window", "pattern", "sinks"):
         if getattr(facts, other) and not listed:
             yield _no_effect_finding(other, "linear_attention")
 
 
-def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
+def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[CodedFinding]:
     """Check the heads of Mamba layers and their groups, and that some layers are Mamba layers."""
     heads, groups = mamba.heads or 1, mamba.groups
     if heads % groups:
@@ -259,7 +259,7 @@ def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
             f"{heads} Mamba heads are not divisible by {groups} groups",
             label=f"{heads} % {groups} = {heads % groups}, must be 0",
         )
-        yield "K03", "model.mamba.groups", finding
+        yield CodedFinding("K03", "model.mamba.groups", finding)
     if mamba.step_rank:
         for key in ("head_dim", "groups"):
             value = getattr(mamba, key)
@@ -269,10 +269,10 @@ def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
                     label=f"Mamba-1 has one head per channel: {key} must be 1",
                     fix=f"model.mamba.{key}: 1",
                 )
-                yield "K03", f"model.mamba.{key}", finding
+                yield CodedFinding("K03", f"model.mamba.{key}", finding)
         if "norm" in mamba.model_fields_set and mamba.norm:
             finding = Finding("norm has no effect with step_rank", help="remove model.mamba.norm")
-            yield "K03", "model.mamba.norm", finding
+            yield CodedFinding("K03", "model.mamba.norm", finding)
     listed = any(one.mixer in ("mamba", "parallel") for one in facts.layer_variants or ())
     if "M" not in (facts.pattern or "") and not listed:
         finding = Finding(
@@ -280,10 +280,10 @@ def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
             label="model.mamba has no effect without an M in model.pattern or mixer: mamba",
             fix='model.pattern: "M-M*-..."',
         )
-        yield "K03", "model.mamba", finding
+        yield CodedFinding("K03", "model.mamba", finding)
 
 
-def _check_layer_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
+def _check_layer_pattern(facts: ModelSpec, pattern: str) -> Iterator[CodedFinding]:
     """Check the number and the kinds of the layers in the layer pattern."""
     layers = facts.layers or 0
     if len(pattern) != layers:
@@ -293,15 +293,17 @@ def _check_layer_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
             fix=f"model.layers: {len(pattern)}",
             causes=(Cause("model.layers", "the number of layers"),),
         )
-        yield "K03", "model.pattern", finding
+        yield CodedFinding("K03", "model.pattern", finding)
     # Letters of Megatron's hybrid layer pattern; "*", attention, needs no section.
     needs = {"M": ("mamba", facts.mamba), "-": ("ffn", facts.ffn), "E": ("experts", facts.experts)}
     for letter, (key, given) in needs.items():
         if letter in pattern and not given:
             finding = Finding(f"model.pattern contains {letter}, but model.{key} is not set")
-            yield "K03", f"model.{key}", finding
+            yield CodedFinding("K03", f"model.{key}", finding)
     if facts.experts is not None and "E" not in pattern:
-        yield "K03", "model.experts", Finding("no layer has experts: model.pattern contains no E")
+        yield CodedFinding(
+            "K03", "model.experts", Finding("no layer has experts: model.pattern contains no E")
+        )
     if facts.mtp_layers:
         yield _no_effect_finding("mtp_layers", "pattern")
     for key in ("first_dense_layers", "every"):
@@ -309,11 +311,11 @@ def _check_layer_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
             yield _no_effect_finding(f"experts.{key}", "pattern")
 
 
-def _no_effect_finding(key: str, other: str) -> Found:
+def _no_effect_finding(key: str, other: str) -> CodedFinding:
     return _contradiction(f"{key} has no effect with {other}", key, other)
 
 
-def _contradiction(message: str, key: str, other: str) -> Found:
+def _contradiction(message: str, key: str, other: str) -> CodedFinding:
     """Return the finding that ``model.key`` contradicts ``model.other``."""
     finding = Finding(
         message,
@@ -321,4 +323,4 @@ def _contradiction(message: str, key: str, other: str) -> Found:
         help=f"remove model.{key} or model.{other}",
         causes=(Cause(f"model.{other}", f"{other} is set here"),),
     )
-    return "K03", f"model.{key}", finding
+    return CodedFinding("K03", f"model.{key}", finding)

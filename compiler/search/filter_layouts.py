@@ -24,16 +24,16 @@ from parc.compiler.search.memory_cache import (
     StageActivations,
     has_memory_elsewhere,
 )
-from parc.compiler.search.price_layouts import PricedLayouts
 from parc.compiler.search.rule_cache import CheckedMesh, CheckedSplit, RuleCache
 from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.survivors import ROUNDING, Survivor
+from parc.compiler.search.timed_layouts import TimedLayouts
 
 COVERED_BY_SIBLING = "recompute"
 """Key for the number of layouts that are left out because a sibling with less recompute fits."""
 
 
-class LayoutFilter(PricedLayouts):
+class LayoutFilter(TimedLayouts):
     """Filter for the layouts of one search space.
 
     Siblings are layouts that differ only in recompute. ``filter_all_layouts`` keeps at most one of

@@ -22,7 +22,7 @@ from parc.backends.megatron.rules.inexpressible_positions import (
 from parc.backends.shared.common_rules import always_violated_rule
 from parc.backends.shared.unsupported_features import unusual_features
 from parc.backends.shared.versions import parse_version
-from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics import CodedFinding, Finding
 from parc.compiler.ir import Model, Problem
 from parc.compiler.ir.rule import Rule
 
@@ -46,17 +46,14 @@ VARIANT_WITHOUT_MTP = (0, 19)
 """First version in which ``get_gpt_decoder_layer_specs`` rejects MTP layers together with attention
 variants."""
 
-Fault = tuple[str, str, Finding]
-"""(diagnostic code, spec path, finding) about a feature that no flag can express."""
-
 
 def needs_linear_bias_flag(model: Model) -> bool:
     """Return True if the model needs Megatron's flag for the biases of all linear layers."""
     return model.attention.output_bias
 
 
-def inexpressible_features(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
-    """Yield (code, spec path, finding) for each feature of ``model`` that no flag can express."""
+def inexpressible_features(model: Model, version: str) -> Iterator[CodedFinding]:
+    """Yield a finding for each feature of ``model`` that no flag can express."""
     yield from _inexpressible_biases(model)
     yield from _inexpressible_norms(model)
     yield from _inexpressible_activations(model)
@@ -65,7 +62,7 @@ def inexpressible_features(model: Model, version: str) -> Iterator[tuple[str, st
     yield from inexpressible_mixers(model, version)
 
 
-def _left_out_parts(model: Model) -> Iterator[Fault]:
+def _left_out_parts(model: Model) -> Iterator[CodedFinding]:
     """Yield the finding on parts of ``model`` that Megatron would not train, if any (E07)."""
     unusual = tuple(unusual_features(model))
     if unusual:
@@ -79,9 +76,9 @@ def _left_out_parts(model: Model) -> Iterator[Fault]:
             fix=fix,
             targets=("megatron",),
         )
-        yield "E07", "model", finding
+        yield CodedFinding("E07", "model", finding)
     elif model.left_out:
-        yield "E07", "model", _explain_left_out_parts(model)
+        yield CodedFinding("E07", "model", _explain_left_out_parts(model))
 
 
 def _explain_left_out_parts(model: Model) -> Finding:
@@ -99,7 +96,7 @@ def _explain_left_out_parts(model: Model) -> Finding:
     )
 
 
-def _inexpressible_biases(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _inexpressible_biases(model: Model) -> Iterator[CodedFinding]:
     parts = [("attention output", model.attention.output_bias)]
     if model.dense_layers:
         parts.append(("MLP", model.ffn.bias))
@@ -113,7 +110,7 @@ def _inexpressible_biases(model: Model) -> Iterator[tuple[str, str, Finding]]:
         needs_linear_bias_flag(model) and not _has_qkv_bias(model)
     ):
         have = ", ".join(f"{part} {'with' if bias else 'without'}" for part, bias in parts)
-        yield (
+        yield CodedFinding(
             "E01",
             "model",
             explain_inexpressible(
@@ -129,9 +126,9 @@ def _has_qkv_bias(model: Model) -> bool:
     return model.attention.qkv_bias
 
 
-def _inexpressible_norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _inexpressible_norms(model: Model) -> Iterator[CodedFinding]:
     if model.norms_per_layer != 2 or not model.final_norm:
-        yield (
+        yield CodedFinding(
             "E02",
             "model.norms_per_layer",
             explain_inexpressible(
@@ -143,7 +140,7 @@ def _inexpressible_norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
             ),
         )
     if model.attention.qk_norm == "full":
-        yield (
+        yield CodedFinding(
             "E02",
             "model.qk_norm",
             explain_inexpressible(
@@ -155,10 +152,10 @@ def _inexpressible_norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
         )
 
 
-def _inexpressible_activations(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _inexpressible_activations(model: Model) -> Iterator[CodedFinding]:
     gated, kind = model.ffn.gated, model.ffn.activation
     if (gated, kind) not in ACTIVATIONS:
-        yield (
+        yield CodedFinding(
             "E03",
             "model.activation",
             explain_inexpressible(
@@ -170,7 +167,7 @@ def _inexpressible_activations(model: Model) -> Iterator[tuple[str, str, Finding
         )
     # The tanh form of GELU is reached only through the fused bias kernel.
     elif kind == "gelu_tanh" and not needs_linear_bias_flag(model):
-        yield (
+        yield CodedFinding(
             "E03",
             "model.activation",
             explain_inexpressible(
@@ -199,8 +196,8 @@ def inexpressible_feature_rules(problem: Problem) -> tuple[Rule, ...]:
     )
 
 
-def inexpressible_mixers(model: Model, version: str) -> Iterator[Fault]:
-    """Yield (code, spec path, finding) for each token mixer of ``model`` that no flag can express.
+def inexpressible_mixers(model: Model, version: str) -> Iterator[CodedFinding]:
+    """Yield a finding for each token mixer of ``model`` that no flag can express.
 
     The token mixers are gated latent attention, linear attention, Mamba layers and layer patterns.
     """
@@ -224,7 +221,7 @@ def inexpressible_mixers(model: Model, version: str) -> Iterator[Fault]:
         yield from _inexpressible_layer_patterns(model, version)
 
 
-def unsupported_mtp_layers(problem: Problem) -> Iterator[Fault]:
+def unsupported_mtp_layers(problem: Problem) -> Iterator[CodedFinding]:
     """Yield (code, spec path, finding) if pretrain_gpt.py cannot build the model's MTP layers.
 
     Only models with linear attention are affected. For these models, pretrain_gpt.py before version
@@ -244,7 +241,7 @@ def unsupported_mtp_layers(problem: Problem) -> Iterator[Fault]:
         )
 
 
-def _inexpressible_linear_attention(model: Model) -> Iterator[Fault]:
+def _inexpressible_linear_attention(model: Model) -> Iterator[CodedFinding]:
     """Yield (code, spec path, finding) for linear attention that no flag can express.
 
     Megatron has Gated DeltaNet, which uses the MLP's activation in a convolution that supports
@@ -267,7 +264,7 @@ def _inexpressible_linear_attention(model: Model) -> Iterator[Fault]:
         )
 
 
-def _inexpressible_layer_patterns(model: Model, version: str) -> Iterator[Fault]:
+def _inexpressible_layer_patterns(model: Model, version: str) -> Iterator[CodedFinding]:
     # A leading - stands for a layer with only an MLP.
     if model.pattern.startswith("-"):
         yield _inexpressible_feature(
@@ -303,9 +300,9 @@ def _inexpressible_layer_patterns(model: Model, version: str) -> Iterator[Fault]
 
 def _inexpressible_feature(
     at: tuple[str, str], message: str, label: str, supported: tuple[str, Model]
-) -> Fault:
-    """Return (code, spec path, finding) for a model feature that no flag of Megatron can express.
+) -> CodedFinding:
+    """Return the finding about a model feature that no flag of Megatron can express.
 
     ``at`` is (code, spec path). ``supported`` is (text that lists features with a flag, model).
     """
-    return (*at, explain_inexpressible(message, label, *supported))
+    return CodedFinding(*at, explain_inexpressible(message, label, *supported))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.shared.versions import parse_version
-from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics import Cause, CodedFinding, Finding
 from parc.compiler.ir import Model
 
 ROUNDING = 1e-6
@@ -34,14 +34,14 @@ def explain_inexpressible(
     )
 
 
-def inexpressible_positions(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
-    """Yield (code, spec path, finding) for each setting of positions that no flag can express.
+def inexpressible_positions(model: Model, version: str) -> Iterator[CodedFinding]:
+    """Yield a finding for each setting of positions that no flag can express.
 
     Positions are position embeddings, such as rotary embeddings with YaRN scaling.
     """
     position = model.position
     if position.kind in ("rope", "yarn") and position.base != int(position.base):
-        yield (
+        yield CodedFinding(
             "E04",
             "model.position.base",
             explain_inexpressible(
@@ -55,7 +55,7 @@ def inexpressible_positions(model: Model, version: str) -> Iterator[tuple[str, s
             ),
         )
     if position.scaling == "linear" and position.scaling_factor != int(position.scaling_factor):
-        yield (
+        yield CodedFinding(
             "E04",
             "model.position.scaling_factor",
             explain_inexpressible(
@@ -66,7 +66,7 @@ def inexpressible_positions(model: Model, version: str) -> Iterator[tuple[str, s
             ),
         )
     if (message := _explain_inexpressible_yarn(model, version)) is not None:
-        yield (
+        yield CodedFinding(
             "E04",
             "model.position",
             explain_inexpressible(
@@ -79,7 +79,7 @@ def inexpressible_positions(model: Model, version: str) -> Iterator[tuple[str, s
         )
     plain = position.kind in ("rope", "none") or model.attention.latent is not None
     if model.mtp_layers and (not plain or _has_yarn_position_type(model)):
-        yield (
+        yield CodedFinding(
             "E05",
             "model.mtp_layers",
             explain_inexpressible(
@@ -119,12 +119,12 @@ def _explain_inexpressible_yarn(model: Model, version: str) -> str | None:
     return f"YaRN without latent attention has no flags in Megatron-LM {version}" if old else None
 
 
-def inexpressible_routers(model: Model) -> Iterator[tuple[str, str, Finding]]:
-    """Yield (code, spec path, finding) for each router setting that no flag can express."""
+def inexpressible_routers(model: Model) -> Iterator[CodedFinding]:
+    """Yield a finding for each router setting that no flag can express."""
     experts = model.experts
     if experts is None or experts.router_bias != "buffer" or experts.score_function == "sigmoid":
         return
-    yield (
+    yield CodedFinding(
         "E06",
         "model.experts.router_bias",
         explain_inexpressible(

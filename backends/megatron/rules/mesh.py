@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from parc.backends.shared.common_rules import GPU_COUNT, HEADS
 from parc.backends.shared.valid_degrees import tp_sizes_within_domain, valid_tp
 from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
@@ -36,29 +38,39 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
-    """Return (description, width, axis, size of the axis) of each width that is split over ranks.
+class ShardedWidth(NamedTuple):
+    """Width of a part of the model that is split over ranks."""
 
-    Attention heads are not included.
-    """
+    what: str
+    """Part of the model with its article, for findings."""
+    width: int
+    axis: str
+    """Parallel axis whose ranks share the part: tp or etp."""
+    ranks: int
+    """Size of the axis."""
+
+
+def sharded_widths(problem: Problem, layout: Layout) -> tuple[ShardedWidth, ...]:
+    """Return all widths that are split over ranks, except attention heads."""
     model = problem.model
     widths = []
     if model.ffn.size and model.dense_layers:
-        widths.append(("the dense MLP", model.ffn.size, "tp", layout.tp))
+        widths.append(ShardedWidth("the dense MLP", model.ffn.size, "tp", layout.tp))
     if model.experts is not None:
-        widths.append(("a routed expert", model.experts.size, "etp", layout.etp))
+        widths.append(ShardedWidth("a routed expert", model.experts.size, "etp", layout.etp))
         if model.experts.shared_size:
-            widths.append(("the shared experts", model.experts.shared_size, "tp", layout.tp))
+            shared = model.experts.shared_size
+            widths.append(ShardedWidth("the shared experts", shared, "tp", layout.tp))
     return tuple(widths)
 
 
 def _violates_tensor_widths(problem: Problem, layout: Layout) -> bool:
-    return any(width % degree for _, width, _, degree in sharded_widths(problem, layout))
+    return any(part.width % part.ranks for part in sharded_widths(problem, layout))
 
 
 def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
-    rows = sharded_widths(problem, layout)
-    what, width, axis, degree = next(row for row in rows if row[1] % row[3])
+    uneven = (part for part in sharded_widths(problem, layout) if part.width % part.ranks)
+    what, width, axis, degree = next(uneven)
     good = (
         [n for n in tp_sizes_within_domain(problem) if width % n == 0]
         if axis == "etp"

@@ -26,7 +26,7 @@ def _gemm_dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
     # Sequence parallelism also splits the tokens over the tensor-parallel ranks.
     tokens = job.sequence_length * layout.micro_batch // cut
     heads = model.attention.heads * model.attention.head_dim
-    widths = ((what, width // degree) for what, width, _, degree in sharded_widths(problem, layout))
+    widths = ((part.what, part.width // part.ranks) for part in sharded_widths(problem, layout))
     mixers = ((what, width // layout.tp) for what, width in _mixer_widths(model))
     return (
         ("tokens", tokens),

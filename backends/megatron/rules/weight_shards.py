@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from parc.backends.megatron.capabilities import core_version
 from parc.backends.megatron.memory import stores_low_precision_weights
 from parc.backends.shared.common_rules import Conflict, conflict_rule
@@ -17,9 +19,22 @@ SINCE = (0, 19)
 """First version of Megatron-Core with ``--tensor-parallel-num-weight-shards``."""
 
 
-def _shared_axes(layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
-    """Return (axis, its size, data-parallel size that it must divide, value of that size)."""
-    return (("gtp", layout.gtp, "dp", layout.dp), ("egtp", layout.egtp, "edp", layout.edp))
+class _SharingAxis(NamedTuple):
+    """Axis over which data-parallel ranks share weights; its size must divide theirs."""
+
+    axis: str
+    size: int
+    data_axis: str
+    ranks: int
+    """Size of ``data_axis``."""
+
+
+def _sharing_axes(layout: Layout) -> tuple[_SharingAxis, ...]:
+    """Return the axes of the dense weights and of the experts."""
+    return (
+        _SharingAxis("gtp", layout.gtp, "dp", layout.dp),
+        _SharingAxis("egtp", layout.egtp, "edp", layout.edp),
+    )
 
 
 def _violates_divisibility(problem: Problem, layout: Layout) -> bool:
@@ -28,7 +43,7 @@ def _violates_divisibility(problem: Problem, layout: Layout) -> bool:
 
 
 def _explain_divisibility(problem: Problem, layout: Layout) -> Finding:
-    axis, size, whole, ranks = next(row for row in _shared_axes(layout) if row[3] % row[1])
+    axis, size, whole, ranks = next(one for one in _sharing_axes(layout) if one.ranks % one.size)
     valid = divisors(ranks)
     return Finding(
         message=f"{whole}={ranks} is not divisible by {axis}={size}",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from parc.backends.base import NoSplit
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse_layout_string
 from parc.backends.megatron.stages.split import SplitPins, find_layout_string_fault, model_depth
 from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
-from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics import Cause, CodedFinding, Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir import Problem
 from parc.compiler.ir.divisors import divisors
@@ -14,7 +13,7 @@ from parc.compiler.ir.divisors import divisors
 NO_ENDS = "remove layout.first_stage_layers, layout.last_stage_layers"
 
 
-def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
+def why_no_split(problem: Problem, pp: int, vpp: int) -> CodedFinding:
     """Return the reason why the layers cannot be split.
 
     Call this function only if ``find_split`` returns None.
@@ -36,7 +35,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> NoSplit:
     return _explain_too_many_stages(problem, pp, vpp)
 
 
-def _explain_conflicting_pins(pins: SplitPins) -> NoSplit:
+def _explain_conflicting_pins(pins: SplitPins) -> CodedFinding:
     set_pins = [
         name
         for name, is_set in (
@@ -57,10 +56,10 @@ def _explain_conflicting_pins(pins: SplitPins) -> NoSplit:
             Cause(f"layout.{name}", f"{name} defines the stages too") for name in set_pins[1:]
         ),
     )
-    return NoSplit("P05", f"layout.{set_pins[0]}", finding)
+    return CodedFinding("P05", f"layout.{set_pins[0]}", finding)
 
 
-def _explain_no_interleaving(vpp: int) -> NoSplit:
+def _explain_no_interleaving(vpp: int) -> CodedFinding:
     finding = Finding(
         message=f"vpp={vpp} interleaves pipeline stages, but pp is 1",
         label="vpp > 1 requires pp > 1",
@@ -68,10 +67,10 @@ def _explain_no_interleaving(vpp: int) -> NoSplit:
         fix="layout.vpp: 1",
         causes=(Cause("layout.pp", "pp 1"),),
     )
-    return NoSplit("P06", "layout.vpp", finding)
+    return CodedFinding("P06", "layout.vpp", finding)
 
 
-def _explain_no_pipeline(layers: int, pins: SplitPins) -> NoSplit:
+def _explain_no_pipeline(layers: int, pins: SplitPins) -> CodedFinding:
     """Return the reason: the spec sets the layers of the first or last stage, but pp is 1.
 
     If the layers of both stages are set, Megatron computes -1 middle stages, and its checks pass by
@@ -91,17 +90,17 @@ def _explain_no_pipeline(layers: int, pins: SplitPins) -> NoSplit:
         fix=f"remove {path}" if not (first and last) else NO_ENDS,
         causes=(Cause("layout.pp", "pp 1"),),
     )
-    return NoSplit("P03", path, finding)
+    return CodedFinding("P03", path, finding)
 
 
-def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> NoSplit:
+def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> CodedFinding:
     at, model = "layout.pipeline_layout", problem.model
     syntax = "E once first, L once last, t for each decoder layer, m for each MTP layer"
     try:
         stages = parse_layout_string(text)
     except LayoutStringError as error:
         label = f"the error is at character {error.at + 1} of {text!r}"
-        return NoSplit("P19", at, Finding(str(error), label=label, help=syntax))
+        return CodedFinding("P19", at, Finding(str(error), label=label, help=syntax))
     fault = (
         find_layout_string_fault(model_depth(model), stages, pp, vpp) or "the layout cannot be used"
     )
@@ -114,10 +113,10 @@ def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> No
         fix="remove layout.pipeline_layout, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{model.layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
-    return NoSplit("P19", at, finding)
+    return CodedFinding("P19", at, finding)
 
 
-def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> NoSplit:
+def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> CodedFinding:
     layers, middle = problem.model.layers, pp - bool(pins.first) - bool(pins.last)
     other = pins.last if pins.first else None
     at = "layout.first_stage_layers" if pins.first else "layout.last_stage_layers"
@@ -136,7 +135,7 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
         fix=format_setting(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
-    return NoSplit("P04", at, finding)
+    return CodedFinding("P04", at, finding)
 
 
 def _explain_remainder(rest: int, middle: int, vpp: int) -> str:
@@ -155,7 +154,7 @@ def _splits_evenly(rest: int, middle: int, vpp: int) -> bool:
     return rest > 0 and rest % middle == 0 and rest // middle % vpp == 0
 
 
-def _explain_counted_ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> NoSplit:
+def _explain_counted_ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> CodedFinding:
     layers = problem.model.layers
     total = layers + bool(pins.embedding) + bool(pins.loss)
     good = filter_valid(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
@@ -170,10 +169,10 @@ def _explain_counted_ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) 
         fix=f"remove {at}, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
-    return NoSplit("P01", at, finding)
+    return CodedFinding("P01", at, finding)
 
 
-def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> NoSplit:
+def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> CodedFinding:
     model, layers = problem.model, problem.model.layers
     # A layout string may have stages with only the MTP layers or the loss; a layer pattern may not.
     most = layers if model.pattern else layers + 1 + bool(model.mtp_layers)
@@ -186,4 +185,4 @@ def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> NoSplit:
         fix=fix,
         causes=(Cause("model.layers", f"{layers} layers"),),
     )
-    return NoSplit("P02", at, finding)
+    return CodedFinding("P02", at, finding)

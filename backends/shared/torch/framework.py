@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.base import NoSplit
 from parc.backends.shared.pipeline_split import explain_no_pipeline, single_stage_split
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
 from parc.backends.shared.torch.variants import torch_variants
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import CodedFinding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
@@ -87,7 +86,7 @@ class TorchFramework:
         """Return None, because there is only one stage."""
         return None
 
-    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> NoSplit:
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> CodedFinding:
         """Return the reason why pp and vpp must be 1."""
         return explain_no_pipeline(self.name, pp, vpp)
 

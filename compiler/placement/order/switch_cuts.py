@@ -118,7 +118,7 @@ class GridView:
         """
         # Phases outside this grid cost at least their own floor.
         others = sum(floors) - sum(floors[one] for one in self.phases)
-        price = [
+        cut_costs = [
             weight * model.least_messages
             for weight, model in zip(weights, self.models, strict=True)
         ]
@@ -127,13 +127,13 @@ class GridView:
         for most in range(1, min(contained, self.slice_size) + 1):
             # Least cost per cell inside a slice with at most ``most`` cells of the set. Slices may
             # differ in how many cells they have, so only the cost per cell can be added up.
-            slope = min(slope, self._cost_inside_switch_range(most, price) / most)
+            slope = min(slope, self._cost_inside_switch_range(most, cut_costs) / most)
             if most * self.count < contained:
                 continue
             inside = max(self._least_cost_of_rows_and_columns(floors), contained * slope)
             for lines, slices in self._least_cuts(contained, most):
-                spent = _least_cost_of_phase(self.across, lines, price, floors)
-                spent += _least_cost_of_phase(self.whole, slices, price, floors)
+                spent = _least_cost_of_phase(self.across, lines, cut_costs, floors)
+                spent += _least_cost_of_phase(self.whole, slices, cut_costs, floors)
                 best = min(best, spent + inside)
         return others + best
 
@@ -164,15 +164,15 @@ class GridView:
             found.append((most - contained // self.count, max(self.count - whole, 0)))
         return found
 
-    def _cost_inside_switch_range(self, cells: int, price: Sequence[float]) -> float:
+    def _cost_inside_switch_range(self, cells: int, cut_costs: Sequence[float]) -> float:
         """Return the least cost of the rows and columns that ``cells`` cells of a slice cut.
 
-        A row or column is cut if only some of its cells are in the set. ``price`` contains the cost
-        of one cut process group of each phase.
+        A row or column is cut if only some of its cells are in the set. ``cut_costs`` contains the
+        cost of one cut process group of each phase.
         """
         if self.rows is None or self.columns is None:
             return 0.0
-        rows, columns = price[self.rows], price[self.columns]
+        rows, columns = cut_costs[self.rows], cut_costs[self.columns]
         return min(a * rows + b * columns for a, b in smallest_grid_cuts(cells, *self.shape))
 
     def _least_cost_of_rows_and_columns(self, floors: Sequence[float]) -> float:
@@ -184,15 +184,15 @@ class GridView:
 
 
 def _least_cost_of_phase(
-    flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]
+    flow: int | None, cut: int, cut_costs: Sequence[float], floors: Sequence[float]
 ) -> float:
     """Return the least cost of the phase ``flow`` if ``cut`` of its process groups are cut.
 
-    A process group is cut if only a part of it is below a switch. ``price`` contains the cost of
-    one cut group of each phase, ``floors`` the least cost of each phase. The cost is 0.0 if
+    A process group is cut if only a part of it is below a switch. ``cut_costs`` contains the cost
+    of one cut group of each phase, ``floors`` the least cost of each phase. The cost is 0.0 if
     ``flow`` is None.
     """
-    return 0.0 if flow is None else max(floors[flow], cut * price[flow])
+    return 0.0 if flow is None else max(floors[flow], cut * cut_costs[flow])
 
 
 @cache

@@ -14,7 +14,7 @@ from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
 
-class PricedLayouts:
+class TimedLayouts:
     """Layouts of one search space, with their step times."""
 
     def __init__(self, cost_model: CostModel, space: LayoutSpace) -> None:
