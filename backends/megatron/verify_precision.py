@@ -1,4 +1,4 @@
-"""Number formats in Megatron's arguments, and the fields of ``plan.json`` that they mean."""
+"""Number formats in Megatron's arguments, and the fields of ``plan.json`` that they set."""
 
 from __future__ import annotations
 

@@ -46,12 +46,10 @@ def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -
     problem, framework = cost_model.problem, cost_model.framework
     cluster = problem.cluster
     known = {host.name: host for host in cluster.hosts}
-    each = ranks_per_node(cluster.node.gpus, layout.world)
-    if len(hosts) * each != layout.world or len(set(hosts)) != len(hosts):
+    per_host = ranks_per_node(cluster.node.gpus, layout.world)
+    if len(hosts) * per_host != layout.world or len(set(hosts)) != len(hosts):
         return None
-    if any(name not in known for name in hosts) or layout.order not in framework.rank_orders(
-        problem
-    ):
+    if not known.keys() >= set(hosts) or layout.order not in framework.rank_orders(problem):
         return None
     checked = problem
     if problem.goals.idle_hosts == "allow":
@@ -67,9 +65,9 @@ def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -
         expert=expert,
         families=framework.group_families(layout),
         hosts=tuple(known[name] for name in hosts),
-        ranks_per_node=each,
+        ranks_per_node=per_host,
         alternatives=(),
-        devices=gpu_order(cluster.node, (dense, expert), each),
+        devices=gpu_order(cluster.node, (dense, expert), per_host),
     )
     candidate = PlacedLayout(layout, estimate, placement).candidate
     # The layout is given, so the search result has a single candidate.

@@ -220,8 +220,8 @@ def _report_difference(message: str, sink: Sink) -> None:
     sink.report("A06", message, span=Span(DOCUMENT, 1, 1))
 
 
-def _rank_map_position(number: int) -> Span:
-    return Span(TABLE, number, 1)
+def _rank_map_position(line: int) -> Span:
+    return Span(TABLE, line, 1)
 
 
 def read_outline(text: str) -> RankMap | None:

@@ -30,11 +30,9 @@ def layer_loads(model: Model) -> tuple[float, ...]:
     """
     if not model.pattern:
         return ()
-    mean, work = (
-        max(1, _mean_layer_load(model)),
-        {kind: _pattern_layer_load(model, kind) for kind in model.kinds},
-    )
-    return tuple(work[kind] / mean for kind in model.layer_kinds)
+    mean = max(1, _mean_layer_load(model))
+    loads = {kind: _pattern_layer_load(model, kind) for kind in model.kinds}
+    return tuple(loads[kind] / mean for kind in model.layer_kinds)
 
 
 def _mean_layer_load(model: Model) -> float:

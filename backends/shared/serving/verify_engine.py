@@ -36,6 +36,7 @@ from parc.compiler.verify.verify_program import report_program_change, verify_pr
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 VENDORS = {"nvidia": "CUDA", "amd": "HIP"}
+"""Vendor of the GPUs -> start of the name of the variable that selects the visible ones."""
 
 
 def fields_not_in_files(engine: str, own: Mapping[str, str]) -> Mapping[str, str]:
@@ -362,9 +363,9 @@ def _engine_per_process(script: ServeScript) -> list[int]:
     Processes with the same rendezvous host belong to the same engine.
     """
     engines: dict[tuple[int, int], int] = {}
-    found, single = [], 0
-    for process in script.processes:
-        key = (process.head, -1) if process.head is not None else (process.node, single)
-        single += process.head is None
-        found.append(engines.setdefault(key, len(engines)))
-    return found
+    indexes = []
+    for number, process in enumerate(script.processes):
+        # Without a rendezvous host, a process is an engine of its own.
+        key = (process.head, -1) if process.head is not None else (process.node, number)
+        indexes.append(engines.setdefault(key, len(engines)))
+    return indexes

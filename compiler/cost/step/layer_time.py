@@ -83,7 +83,7 @@ class LayerTime:
     """Part of the forward pass that grows in proportion to the host's launch time."""
     launch_backward: float
     operators: float
-    """Part of ``forward`` that recompute by operator repeats."""
+    """Part of ``forward`` that is repeated if operators are recomputed."""
 
     @property
     def compute(self) -> float:
@@ -162,7 +162,7 @@ class _Computation(NamedTuple):
     total: ForwardBackward
     """All kernels, including ``gemms`` and ``core``."""
     operators: float
-    """Part of the forward pass that recompute by operator repeats."""
+    """Part of the forward pass that is repeated if operators are recomputed."""
 
 
 def _computation(cost_model: CostModel, layout: Layout, kind: LayerKind) -> _Computation:
@@ -357,15 +357,16 @@ def _exposed_tp_seconds(
         return NOTHING
     groups = cost_model.group_spans(layout)
     dense = dense_collectives(cost_model, layout, kind)
-    forward, backward = collective_forward_backward_seconds(cost_model, dense, groups.tp)
+    exposed = collective_forward_backward_seconds(cost_model, dense, groups.tp)
     if cost_model.efficiency.overlaps_tp:
         share = TP_BACKWARD if layout.sequence_parallel else 0.0
         # The GEMMs that hide the collectives, and what the framework overlaps, limit the overlap.
-        backward = max(share * backward, backward - window)
+        backward = max(share * exposed.backward, exposed.backward - window)
+        exposed = ForwardBackward(exposed.forward, backward)
     expert = collective_forward_backward_seconds(
         cost_model, expert_collectives(cost_model, layout, kind), groups.etp
     )
-    return ForwardBackward(forward + expert[0], backward + expert[1])
+    return exposed + expert
 
 
 def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:

@@ -1,4 +1,4 @@
-"""Matrix products that recompute by operator repeats (torchtitan, SelectiveAC)."""
+"""Matrix products that are repeated if operators are recomputed (torchtitan, SelectiveAC)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECOND_PRODUCT = 1 / 2
 
 
 def recomputed_product_share(model: Model, kind: LayerKind) -> float:
-    """Return the share of a layer's GEMMs that recompute by operator repeats, by FLOPs.
+    """Return the share of a layer's GEMMs, by FLOPs, that recompute of operators repeats.
 
     torchtitan saves the outputs of every second product and recomputes the others
     (distributed/activation_checkpoint.py, get_save_ops). Products of routed experts do not count
@@ -25,10 +25,10 @@ def recomputed_product_share(model: Model, kind: LayerKind) -> float:
     total = flops.attention_projections + flops.mlp
     if not total:
         return 0.0
-    again = (UP_PROJECTION if model.ffn.gated else SECOND_PRODUCT) * flops.mlp
+    repeated = (UP_PROJECTION if model.ffn.gated else SECOND_PRODUCT) * flops.mlp
     if kind.attends:
-        again += 2.0 * _recomputed_projection_weights(model)
-    return again / total
+        repeated += 2.0 * _recomputed_projection_weights(model)
+    return repeated / total
 
 
 def _recomputed_projection_weights(model: Model) -> float:

@@ -108,8 +108,8 @@ def hidden_state_bytes(cost_model: CostModel, layout: Layout) -> float:
 
 def collective_forward_backward_seconds(
     cost_model: CostModel, exchanges: tuple[LayerCollective, ...], group: GroupSpan
-) -> tuple[float, float]:
-    """Return (forward seconds, backward seconds) of the collectives ``exchanges``, without overlap.
+) -> ForwardBackward:
+    """Return the seconds of the collectives ``exchanges``, without overlap.
 
     ``group`` is the process group of these collectives.
     """
@@ -118,7 +118,7 @@ def collective_forward_backward_seconds(
         seconds = cost_model.links.collective_seconds(one.operation, one.nbytes, group)
         forward += one.forward * seconds
         backward += one.backward * seconds
-    return forward, backward
+    return ForwardBackward(forward, backward)
 
 
 def sent_bytes(exchanges: tuple[LayerCollective, ...], ranks: int) -> float:

@@ -154,13 +154,13 @@ MAX_MEMBERS = 4
 Group = tuple[int, ...]
 
 DENSE = ("tp", "gtp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
+"""Axes of the dense mesh of a training job. A rank map has columns for some of them."""
 EXPERT = ("etp", "ep", "egtp", "edp", "edp-shard", "efsdp")
-SERVING = ("replica", "dp", "pp", "cp", "tp")
+"""Axes of the expert mesh, except those in ``SHARED``."""
 SHARED = ("pp", "dp-replicate")
-"""DENSE and EXPERT contain the axes of the two meshes of a training job, SHARED those in both.
-
-SERVING contains the axes of a serving job. A rank map has columns for some of the axes."""
-
+"""Axes of both meshes."""
+SERVING = ("replica", "dp", "pp", "cp", "tp")
+"""Axes of a serving job."""
 PARTS = {"dp": ("gtp", "dp-shard", "dp-replicate"), "edp": ("egtp", "edp-shard")}
 """Axis -> axes into which a mesh can split it. A rank map can have columns for the axis and for its
 parts."""

@@ -23,7 +23,9 @@ from parc.compiler.resolve.resolve_kernels import cost_model_for
 WIDTH = 1080
 LEFT, TOP, BREAK = 58, 6, 26
 MAX_BOXES = 4_000
+"""About the largest number of boxes in the figure; more ranks are sampled."""
 MAX_ROWS = 16
+"""Largest number of ranks in the figure."""
 MAX_NUMBERS = 1_000
 """Largest number of boxes for which micro-batch numbers are drawn."""
 INKS = {"F": "f", "B": "b", "I": "b", "W": "w"}
@@ -83,12 +85,12 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
     axis = _TimeAxis(
         (WIDTH - LEFT - (BREAK if broken else 0)) / makespan, _gap_seconds(shown), broken
     )
-    high = 22 if len(ranks) <= 8 else 16
+    height = 22 if len(ranks) <= 8 else 16
     canvas = Canvas(WIDTH)
-    bottom = TOP + len(ranks) * (high + 3)
+    bottom = TOP + len(ranks) * (height + 3)
     _draw_time_axis(canvas, axis, makespan, bottom)
     for row, rank in enumerate(ranks):
-        _draw_rank(canvas, shown, axis, (rank, TOP + row * (high + 3), high))
+        _draw_rank(canvas, shown, axis, (rank, TOP + row * (height + 3), height))
     if broken:
         _draw_gap(canvas, axis, shown.left_out, bottom)
     title = f"{SCHEDULES[plan.layout.schedule].title} of {plan.layout.pp} pipeline ranks"
@@ -96,21 +98,21 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
         figure=canvas.build_figure(title, bottom + 36),
         legend=_timeline_legend(shown),
         caption=_timeline_caption(plan, shown, len(ranks)),
-        micro_batches=_micro_batches_by_path(shown, axis, ranks, high),
+        micro_batches=_micro_batches_by_path(shown, axis, ranks, height),
     )
 
 
 def _micro_batches_by_path(
-    shown: SchedulePreview, axis: _TimeAxis, ranks: list[int], high: float
+    shown: SchedulePreview, axis: _TimeAxis, ranks: list[int], height: float
 ) -> dict[str, list[int]]:
-    """Return ``TimelineChart.micro_batches`` for the rows ``ranks`` of the height ``high``."""
+    """Return ``TimelineChart.micro_batches`` for the rows ``ranks`` of the height ``height``."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
         starts = shown.timeline.start_seconds[rank]
         for item, start in zip(shown.table.rows[rank], starts, strict=True):
             actions = _parallel_actions(item)
             for action in actions:
-                key = f"{_action_css_class(shown, action)} {svg_number(high / len(actions))}"
+                key = f"{_action_css_class(shown, action)} {svg_number(height / len(actions))}"
                 found.setdefault(key, []).append(_micro_batch(shown, axis, action, start))
     return found
 
@@ -177,22 +179,22 @@ def _draw_rank(
 
     ``at`` is (rank, top, height).
     """
-    rank, y, high = at
+    rank, y, height = at
     end = axis.x_of_time(shown.timeline.makespan_seconds)
     canvas.write_text(
-        LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small stage"
+        LEFT - 8, y + height - (height - 10) / 2 - 1, f"stage {rank}", "end", role="small stage"
     )
-    canvas.draw_box("idle", LEFT, y, end - LEFT, high)
+    canvas.draw_box("idle", LEFT, y, end - LEFT, height)
     for item, start in zip(shown.table.rows[rank], shown.timeline.start_seconds[rank], strict=True):
         actions = _parallel_actions(item)
         # The two actions of a pair run at the same time, so each gets half of the height.
-        tall = high / len(actions)
+        part_height = height / len(actions)
         for part, action in enumerate(actions):
             _draw_action(
                 canvas,
                 shown,
                 axis,
-                (action, start, _action_seconds(shown, item), y + part * tall, tall),
+                (action, start, _action_seconds(shown, item), y + part * part_height, part_height),
             )
 
 
@@ -206,21 +208,21 @@ def _draw_action(
 
     ``at`` is (action, start in seconds, duration in seconds, top, height).
     """
-    action, start, spent, y, high = at
+    action, start, spent, y, height = at
     end = start + spent
     # An action across the break ends at the break.
     if axis.broken and not axis.is_after_gap(start):
         end = min(end, axis.cut)
     x, ink = axis.x_of_time(start), _action_css_class(shown, action)
     # Very short actions keep a width of 0.3 units, so that they stay visible.
-    wide = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
-    canvas.draw_bar(ink, x, y, wide, high)
+    width = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
+    canvas.draw_bar(ink, x, y, width, height)
     # A text element needs far more bytes than a box, so large figures have no numbers.
     many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     number = f"{_micro_batch(shown, axis, action, start)}"
-    if wide > max(14, 7 * len(number)) and not many:
+    if width > max(14, 7 * len(number)) and not many:
         canvas.write_text(
-            x + wide / 2, y + high / 2 + 3.5, number, "middle", role=text_css_class(ink)
+            x + width / 2, y + height / 2 + 3.5, number, "middle", role=text_css_class(ink)
         )
 
 
@@ -288,7 +290,5 @@ def _draw_gap(canvas: Canvas, axis: _TimeAxis, left_out: int, y: float) -> None:
     x = LEFT + axis.cut * axis.scale + BREAK / 2
     for side in (-4, 4):
         canvas.draw_line("cut", x + side, TOP - 4, x + side, y + 2)
-    many = "" if left_out == 1 else "es"
-    canvas.write_text(
-        x, y + 31, f"{left_out:,} more micro-batch{many} like these", "middle", role="small"
-    )
+    batches = "micro-batch" if left_out == 1 else "micro-batches"
+    canvas.write_text(x, y + 31, f"{left_out:,} more {batches} like these", "middle", role="small")

@@ -44,6 +44,8 @@ SRUN = {
 }
 """Flags of srun(1) that often precede a launch command on the same line."""
 LAUNCHER = TORCHRUN | SRUN
+_GAP = re.compile(r"[$`<>]")
+"""Matches a character of a value that only the shell knows, or of a gap such as ``<mounts>``."""
 _ARGUMENTS = re.compile(r"\w+\+?=|\S+\.py")
 """Matches the first word of an array assignment, or a program."""
 
@@ -80,9 +82,6 @@ class FlagField:
     """For ``set``: the constant."""
     words: Mapping[str, Any] | None = None
     """For ``text``: value of the flag -> value of the field."""
-
-
-_GAP = re.compile(r"[$`<>]")
 
 
 @frozen

@@ -139,12 +139,12 @@ def _read_option(flag: LaunchFlag, reading: Reading) -> None:
     if special is not None and flag.values:
         special(flag, flag.values[0].text, reading)
     elif flag.name in _WRITTEN:
-        _read_directive_parc_writes(flag, reading)
+        _read_written_directive(flag, reading)
     elif take_flags([flag], TABLE, reading):
         _read_extra_directive(flag, reading)
 
 
-def _read_directive_parc_writes(flag: LaunchFlag, reading: Reading) -> None:
+def _read_written_directive(flag: LaunchFlag, reading: Reading) -> None:
     """Process a directive that PARC's batch script always contains.
 
     Add a note if PARC writes the same value; report the directive if PARC writes another value.
