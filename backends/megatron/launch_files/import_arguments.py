@@ -185,7 +185,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
             model["ffn"] = 4 * model["hidden"]
         _remove_redundant_model_fields(model)
         if "model.position.kind" in dynamic and "position" in model:
-            del model["position"]["kind"]
+            model["position"].pop("kind", None)
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from math import prod
 from typing import Any
@@ -13,6 +13,7 @@ from parc.compiler.diagnostics import Finding, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
+from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.options import SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
@@ -31,10 +32,28 @@ def report_flag_faults(
     """Report unknown flags (F01) and invalid values (F03), as found by ``check``."""
     if flags:
         sink.checked.update(("F01", "F03"))
+    # A name such as --model{{- if ... }} is known only when the template is filled in.
+    flags = [flag for flag in flags if not re.search(r"[${}]", flag.name)]
     # Each unknown flag is compared with all known ones, so only listed findings are computed.
     faults = ((flag, fault) for flag in flags if (fault := check(flag)) is not None)
     for flag, (code, finding) in islice(faults, MOST_PER_CODE + 1):
         sink.report(code, finding, span=flag.word.span)
+
+
+def statements_of_others(words: Iterable[Word], starts: Collection[int]) -> set[int]:
+    """Return the numbers of the statements that start another program than the server.
+
+    Their flags can have the names of the server's flags. ``starts`` contains the statements that
+    start the server. A statement that starts with a flag, a variable, an assignment, or a key of
+    YAML contains arguments, which may belong to the server.
+    """
+    return {
+        one[0].statement
+        for one in statements(words)
+        if one[0].statement not in starts
+        and not (one[0].is_flag or one[0].dynamic or one[0].variable)
+        and not re.match(r"\w+\+?=|\S+:$|#!", one[0].text)
+    }
 
 
 def value_count(row: Mapping[str, Any]) -> int | None:

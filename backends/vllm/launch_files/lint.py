@@ -16,6 +16,7 @@ from parc.backends.shared.serving.lint_server import (
     field_spans,
     report_flag_faults,
     rules_without_sizes,
+    statements_of_others,
     value_count,
 )
 from parc.backends.vllm.arguments import PACKAGE
@@ -132,19 +133,23 @@ def _read_command(script: LintedScript, version: str) -> _Command:
     Its flags are those after ``vllm serve`` in the same statement, and those in other statements,
     such as shell arrays.
     """
-    start = next((after for word, after in _word_pairs(script) if starts_server(word, after)), None)
+    starts: dict[int, Word] = {}
+    for word, after in _word_pairs(script):
+        if starts_server(word, after):
+            starts.setdefault(after.statement, after)
     found = []
+    others = statements_of_others(script.words, starts)
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
-        same = start is not None and flag.word.statement == start.statement
-        if start is not None and same and flag.word.span < start.span:
-            continue
-        found.append(replace(flag, name=long_flag_name(flag.name)))
+        start = starts.get(flag.word.statement)
+        # Flags before the server belong to a launcher, such as srun.
+        before = start is not None and flag.word.span < start.span
+        if not before and flag.word.statement not in others:
+            found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = certain_flags(script, found)
-    statement = () if start is None else (start.statement,)
     return _Command(
         tuple(found),
         sure,
-        script.is_open(found, partial(_value_count, version), statement),
+        script.is_open(found, partial(_value_count, version), starts),
         _served_checkpoint(script, sure),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from parc.backends.registry import all_declarations
+from parc.backends.shared.network import GLOO_NAMES, gloo_interface
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import job_size_flags, whole_number
@@ -35,8 +36,14 @@ _OF_A_TASK = re.compile(
 """Matches a rank option or variable that is set to a variable which Slurm sets in each task."""
 # Names of interfaces and hosts that exist on each host, but lead to no other host.
 _MASTER = ("--master-addr", "--master_addr")
+_MASTER_NAME = "use a name or an address of node rank 0 that all other hosts can reach"
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
+
+_NCCL_TESTS = re.compile(r"\b(?:all_reduce|all_gather|alltoall|reduce_scatter|sendrecv)_perf\b")
+"""Matches a program of nccl-tests, which do not use Gloo."""
+_DYNAMIC_RANKS = re.compile(r"--rdzv[-_]backend[= ]+[\"']?c10d\b")
+"""Matches the rendezvous of torchrun that assigns node ranks itself and ignores given ones."""
 
 
 @frozen
@@ -276,7 +283,7 @@ def _runs_training_script(texts: list[str]) -> bool:
 
 def _check_task_variables(script: LintedScript, sink: Sink) -> None:
     """Report Slurm's per-task variables that the batch script expands before srun (L08)."""
-    if "srun" not in {word.text for word in script.words}:
+    if "srun" not in {word.text for word in script.words} or read_job_size(script).nodes == 1:
         return
     literal = unexpanded_ranges(script.text)
     for match in _OF_A_TASK.finditer(script.text):
@@ -284,7 +291,8 @@ def _check_task_variables(script: LintedScript, sink: Sink) -> None:
         line = script.text.count("\n", 0, at) + 1
         column = at - script.text.rfind("\n", 0, at)
         inside = any(start <= at < end for start, end in literal)
-        if not (inside or line in script.branches):
+        ignored = "_RANK=" not in match[0].upper() and _DYNAMIC_RANKS.search(script.text)
+        if not (inside or ignored or line in script.branches):
             span = Span(script.name, line, column, len(match["word"]))
             sink.report("L08", _explain_early_expansion(match["name"]), span=span)
 
@@ -297,6 +305,33 @@ def _explain_early_expansion(name: str) -> Finding:
     )
 
 
+def _check_master(script: LintedScript, found: Mapping[str, tuple[str, Word]], sink: Sink) -> None:
+    """Report an address of node rank 0 that is a different machine on every host (L09).
+
+    ``found`` contains the value and the position of the variables that the script sets.
+    """
+    if "MASTER_ADDR" in found and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
+        value, word = found["MASTER_ADDR"]
+        first = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+        finding = Finding(
+            f"MASTER_ADDR is {value!r}, which is a different machine on every host",
+            help="" if "SLURM" in script.text else _MASTER_NAME,
+            fix=first if "SLURM" in script.text else "",
+        )
+        sink.report("L09", finding, span=word.span)
+        return
+    nodes = read_job_size(script).nodes
+    for flag in script.sure_flags(script.flags(_MASTER)) if nodes and nodes > 1 else ():
+        host = flag.values[0].text if flag.name in _MASTER and flag.values else ""
+        if host in _LOCAL_HOSTS:
+            finding = Finding(
+                f"{flag.name} is {host!r}, which is a different machine on every host",
+                label=f"the script starts {nodes} hosts",
+                help=_MASTER_NAME,
+            )
+            sink.report("L09", finding, span=flag.word.span)
+
+
 def _check_network(script: LintedScript, sink: Sink) -> None:
     """Report addresses and interfaces that other hosts cannot reach (L09, N01, N02)."""
     found: dict[str, tuple[str, Word]] = {}
@@ -305,23 +340,7 @@ def _check_network(script: LintedScript, sink: Sink) -> None:
         if match and not word.dynamic and word.span.line not in script.branches:
             found[match[1]] = (match[2], word)
 
-    if "MASTER_ADDR" in found and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
-        value, word = found["MASTER_ADDR"]
-        finding = Finding(
-            f"MASTER_ADDR is {value!r}, which is a different machine on every host",
-            fix='MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-        )
-        sink.report("L09", finding, span=word.span)
-    nodes = read_job_size(script).nodes
-    for flag in script.sure_flags(script.flags(_MASTER)) if nodes and nodes > 1 else ():
-        host = flag.values[0].text if flag.name in _MASTER and flag.values else ""
-        if host in _LOCAL_HOSTS:
-            finding = Finding(
-                f"{flag.name} is {host!r}, which is a different machine on every host",
-                label=f"the script starts {nodes} hosts",
-                help="use a name or an address of node rank 0 that all other hosts can reach",
-            )
-            sink.report("L09", finding, span=flag.word.span)
+    _check_master(script, found, sink)
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         if name in found and found[name][0].lstrip("=").startswith(_UNROUTED):
             value, word = found[name]
@@ -330,12 +349,15 @@ def _check_network(script: LintedScript, sink: Sink) -> None:
                 help=f"set {name} to an interface on a network that connects all hosts",
             )
             sink.report("N01", finding, span=word.span)
-    if "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text:
+    unset = "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text
+    if unset and not _NCCL_TESTS.search(script.text):
         value, word = found["NCCL_SOCKET_IFNAME"]
         # A copy of an interface that N01 reports would repeat the mistake.
-        unrouted = value.lstrip("=").startswith(_UNROUTED)
+        name = gloo_interface(value)
+        name = "" if name.startswith(_UNROUTED) else name
         finding = Finding(
             "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not: Gloo may use 127.0.0.1",
-            fix="" if unrouted else f"export GLOO_SOCKET_IFNAME={value}",
+            help="" if name else GLOO_NAMES,
+            fix=f"export GLOO_SOCKET_IFNAME={name}" if name else "",
         )
         sink.report("N02", finding, span=word.span)
