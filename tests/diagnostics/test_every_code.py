@@ -64,6 +64,7 @@ ELSEWHERE: dict[str, str] = {
         ),
         "tests/lint/scripts.py",
     ),
+    "V03": "tests/lint/test_several_servers.py",
     "R16": "tests/lint/test_lint_text.py",
 }
 """Codes that no spec causes -> the test that causes them.

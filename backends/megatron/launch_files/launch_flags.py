@@ -76,13 +76,18 @@ def read_launch(script: LintedScript) -> MegatronLaunch:
     copied = forked or bool(owners - {MODELOPT}) or len(others) >= OF_COPIES
     # Copies of Megatron have flags of their own that move layers between stages.
     unsure |= CUT_BY_FORKS if forked or (copied and any(map(_STAGES.search, others))) else set()
-    programs = [word.text for word in script.words if word.text.endswith(".py")]
+    programs = programs_of(script)
     # Only Megatron's own programs reject unknown flags; a user's program may define further ones.
     stock = not copied and any(name.endswith(STOCK) for name in programs)
     # Without a program in the script, another file starts it and may add flags.
-    starts = {word.statement for word in script.words if word.text.endswith(".py")}
+    starts = {word.statement for word in script.words if word.text in programs}
     is_open = not programs or script.is_open(flags, value_count, starts)
     return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), copied, stock)
+
+
+def programs_of(script: LintedScript) -> tuple[str, ...]:
+    """Return the paths of all Python programs in ``script``."""
+    return tuple(word.text for word in script.words if word.text.endswith(".py"))
 
 
 def unknown_flags(flags: Iterable[LaunchFlag]) -> list[str]:

@@ -27,6 +27,7 @@ from parc.backends.megatron.launch_files.facts import (
 from parc.backends.megatron.launch_files.import_arguments import TABLE, read_words
 from parc.backends.megatron.launch_files.launch_flags import (
     MegatronLaunch,
+    programs_of,
     read_launch,
     unknown_flags,
     value_count,
@@ -146,9 +147,7 @@ def lint_megatron(
     unread = any(name.startswith("--hybrid-") for name in written) and "model.pattern" not in given
     if not launch.copied:
         _check_program(script, facts, known("model.pattern") and not unread, sink)
-    given_launch = Launch(launch.sure, frozenset(written), launch.is_open, facts)
-    for relation in RELATIONS:
-        find_missing_fact(partial(_check_relation, relation, given_launch, sink))
+    _check_relations(script, launch, facts, sink)
     unmodeled = next((one for one in written if one in MEMORY), "")
     skipped = _check_layout(facts, sink, _exempt_rules(script, launch, facts), unmodeled)
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
@@ -183,12 +182,22 @@ def _exempt_rules(
     script: LintedScript, launch: MegatronLaunch, facts: MegatronJobFacts
 ) -> tuple[str, ...]:
     """Return the codes of layout rules that may not apply to the program of the script."""
-    programs = (word.text for word in script.words if word.text.endswith(".py"))
+    programs = programs_of(script)
     return (
         *(OF_DENSE_MODELS if facts.guessed_experts else ()),
         *(OF_EXPERTS if launch.copied else ()),
         *(OF_TRAINING if any(map(NO_TRAINING.search, programs)) else ()),
     )
+
+
+def _check_relations(
+    script: LintedScript, launch: MegatronLaunch, facts: MegatronJobFacts, sink: Sink
+) -> None:
+    """Run the checks of ``size_relations``, each of which needs its own facts."""
+    written = frozenset(flag.name for flag in launch.flags)
+    given = Launch(launch.sure, written, launch.is_open, facts, programs_of(script))
+    for relation in RELATIONS:
+        find_missing_fact(partial(_check_relation, relation, given, sink))
 
 
 def _check_relation(relation: Callable[[Launch], Found | None], launch: Launch, sink: Sink) -> None:

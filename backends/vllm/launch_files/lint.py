@@ -19,6 +19,10 @@ from parc.backends.shared.serving.lint_server import (
     statements_of_others,
     value_count,
 )
+from parc.backends.shared.serving.lint_several_servers import (
+    ServerDefaults,
+    check_servers_of_one_host,
+)
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
 from parc.backends.vllm.coupled_flags import COUPLINGS
@@ -54,6 +58,19 @@ RANKS = (
 )
 """Flags whose product is the number of ranks of all hosts (engine/arg_utils.py)."""
 
+SERVER = ServerDefaults(
+    "--gpu-memory-utilization",
+    0.9,
+    8000,
+    RANKS,
+    (
+        *("--headless", "--data-parallel-rank", "--data-parallel-start-rank", "--nnodes"),
+        *("--data-parallel-address", "--data-parallel-hybrid-lb", "--data-parallel-external-lb"),
+        *("--distributed-executor-backend", "--device-ids", "--uds"),
+    ),
+)
+"""Defaults of vLLM 0.28 to 0.33; its default share of the memory is 0.9 or more."""
+
 
 @frozen
 class _Command:
@@ -64,6 +81,8 @@ class _Command:
     """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
     """True if the script can add further flags at run time."""
+    starts: Mapping[int, Word]
+    """Number of each statement that starts a server -> last word of the command."""
     model: str
     """Checkpoint that is served; empty: unknown."""
 
@@ -92,6 +111,7 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     if not command.is_open:
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)
+    check_servers_of_one_host(script, command.starts, command.flags, SERVER, sink)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)
     spans = field_spans(TABLE.fields, command.sure)
@@ -150,6 +170,7 @@ def _read_command(script: LintedScript, version: str) -> _Command:
         tuple(found),
         sure,
         script.is_open(found, partial(_value_count, version), starts),
+        starts,
         _served_checkpoint(script, sure),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
@@ -19,7 +20,7 @@ _ONE_HOST = re.compile(r"(^| )(-w|--nodelist|-N ?1|--nodes[= ]1)\b")
 
 
 def lint_hosts(
-    script: LintedScript, gpus_per_task: Mapping[str, Span], nodes: int | None, sink: Sink
+    script: LintedScript, visible: Mapping[int, Span], nodes: int | None, sink: Sink
 ) -> None:
     """Report launches that cannot work on several hosts or with the GPUs of a task.
 
@@ -28,8 +29,8 @@ def lint_hosts(
 
     Args:
         script: the script.
-        gpus_per_task: value of the directive ``--gpus-per-task`` -> its position; empty if the
-            script does not have the directive.
+        visible: number of GPUs that a directive lets each task see -> position of the directive;
+            empty if no directive limits them.
         nodes: number of hosts of the job; None if unknown.
         sink: receives the findings.
     """
@@ -40,8 +41,9 @@ def lint_hosts(
         _check_node_rank(launches, nodes, script.branches, sink)
     for words, text in launches:
         _check_standalone(words, text, sink)
-        for value, span in gpus_per_task.items():
-            _check_visible_gpus(text, words, value, span, sink)
+        limits = {**visible, **_limits_of_srun(words)}
+        for count, span in limits.items():
+            _check_visible_gpus(text, words, count, span, sink)
 
 
 def _check_node_rank(
@@ -81,11 +83,35 @@ def _check_standalone(words: list[Word], text: str, sink: Sink) -> None:
     sink.report("L09", finding, span=word.span)
 
 
-def _check_visible_gpus(text: str, words: list[Word], value: str, span: Span, sink: Sink) -> None:
+def visible_gpus(option: str, value: str) -> int | None:
+    """Return the number of GPUs that an option of Slurm lets a task see; None if it sees all.
+
+    Source: srun(1), --gpus-per-task and --gpu-bind. ``single:2`` gives two tasks the same GPU.
+    """
+    if option == "--gpu-bind" and value.startswith("single:"):
+        return 1
+    bound = option == "--gpu-bind" and value.startswith("per_task:")
+    counts = bound or option == "--gpus-per-task"
+    return (whole_number(value.rpartition(":")[2]) or None) if counts else None
+
+
+def _limits_of_srun(words: list[Word]) -> dict[int, Span]:
+    """Return (number of GPUs that a task can see -> its option) for the options of one srun."""
+    found = {}
+    texts = [word.text for word in words]
+    start = texts.index("srun") if "srun" in texts else len(texts)
+    for word, after in pairwise([*words[start:], *words[-1:]]):
+        name, equals, value = word.text.partition("=")
+        count = visible_gpus(name, value if equals else after.text)
+        if count is not None:
+            found[count] = word.span
+    return found
+
+
+def _check_visible_gpus(text: str, words: list[Word], visible: int, span: Span, sink: Sink) -> None:
     """Report a launcher that starts more processes than its task can see GPUs (L34)."""
     processes = _PROCESSES.search(text)
-    visible = whole_number(value.rpartition(":")[2])
-    if processes is None or not visible or int(processes[1]) <= visible:
+    if processes is None or int(processes[1]) <= visible:
         return
     if not any(word.text == "srun" for word in words):
         return

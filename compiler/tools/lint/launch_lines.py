@@ -18,11 +18,20 @@ from parc.compiler.tools.importers.shell_words import (
     statements,
     unexpanded_ranges,
 )
-from parc.compiler.tools.lint.launch_hosts import lint_hosts
+from parc.compiler.tools.importers.slurm_time import (
+    TIME_FORMS,
+    UNLIMITED,
+    convert_time_limit,
+    time_limit_seconds,
+)
+from parc.compiler.tools.lint.launch_hosts import lint_hosts, visible_gpus
 from parc.compiler.tools.lint.script import LintedScript
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
-_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
+_SHORT = {
+    **{"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"},
+    "-t": "--time",
+}
 MOST = 999_999
 """Maximum number of hosts, and of GPUs per host; larger numbers count as unknown."""
 _SET_BY_SLURM = re.compile(
@@ -179,7 +188,8 @@ def starts_job_launcher(script: LintedScript) -> bool:
 def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
-    These are contradictory options of Slurm (L04, L05), an impossible segment size (L28), a wrong
+    These are contradictory options of Slurm (L04, L05), a time limit that Slurm cannot read (L17),
+    an impossible segment size (L28), a wrong
     number of processes per host (L01, L02), Slurm variables that are expanded too early (L08),
     launches that cannot work on several hosts (``lint_hosts``), and addresses and interfaces that
     other hosts cannot reach (L09, N01, N02).
@@ -189,9 +199,14 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
     if options:
         _check_tasks_per_host(script, options, sink)
         _check_task_variables(script, sink)
+    _check_time(options.get("--time"), sink)
     _check_segment(options.get("--segment"), read_job_size(script).nodes, sink)
-    per_task = {one.value: one.span for one in options.values() if one.name == "--gpus-per-task"}
-    lint_hosts(script, per_task, read_job_size(script).nodes, sink)
+    visible = {
+        count: one.span
+        for one in options.values()
+        if (count := visible_gpus(one.name, one.value)) is not None
+    }
+    lint_hosts(script, visible, read_job_size(script).nodes, sink)
     # On one host, and possibly if their number is unknown, addresses of the host itself are right.
     if (read_job_size(script).nodes or 1) > 1:
         _check_network(script, sink)
@@ -218,6 +233,23 @@ def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
                 causes=(Cause("", "conflicting option", other.span),),
             )
             sink.report("L05", finding, span=per_gpu.span)
+
+
+def _check_time(limit: DirectiveOption | None, sink: Sink) -> None:
+    """Report a time limit that Slurm cannot read (L17)."""
+    text = limit.value.strip() if limit is not None else ""
+    is_plain = re.fullmatch(r"[\w:.-]+", text) is not None
+    if limit is None or not is_plain or text.lower() in UNLIMITED or time_limit_seconds(text):
+        return
+    if time_limit_seconds(text) == 0:  # Slurm reads 0 as no limit of the job's own
+        return
+    meant = convert_time_limit(text)
+    finding = Finding(
+        f"Slurm cannot read the time limit {text!r}",
+        help=TIME_FORMS,
+        fix=f"--time={meant}" if meant else "",
+    )
+    sink.report("L17", finding, span=limit.span)
 
 
 def _check_segment(segment: DirectiveOption | None, nodes: int | None, sink: Sink) -> None:
