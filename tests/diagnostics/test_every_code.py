@@ -58,6 +58,7 @@ ELSEWHERE: dict[str, str] = {
             "L05",
             "L08",
             "L34",
+            "L35",
             "R06",
             "R13",
             "S14",

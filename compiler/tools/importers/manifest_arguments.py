@@ -46,9 +46,10 @@ def join_manifest_arguments(text: str) -> str:
             continue
         # The arguments of a container follow its command.
         indent = key["indent"].replace("-", " ")
-        if previous == (indent, at - 1):
+        if previous == (indent, at - 1) and "args:" in lines[at]:
             lines[at - 1] += " \\"
-            items[at] = items.get(at, lines[at]).replace("args:", "     ", 1)
+        # Without its key, a list of arguments starts with a flag, also if it precedes the command.
+        items[at] = items.get(at, lines[at]).replace("args:", "     ", 1)
         end = max(items)
         for number in range(at, end + 1):
             line = _VARIABLE.sub(r"${\1}", items.get(number, lines[number]))

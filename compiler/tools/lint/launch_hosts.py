@@ -46,6 +46,31 @@ def lint_hosts(
             _check_visible_gpus(text, words, count, span, sink)
 
 
+def check_launcher_hosts(
+    script: LintedScript, allocated: int | None, directive: Span | None, sink: Sink
+) -> None:
+    """Report a launcher that waits for more hosts than the job has (L35).
+
+    ``allocated`` is the number of hosts in ``directive``; None if it is unknown.
+    """
+    for words in statements(script.words) if allocated and directive is not None else ():
+        text = " ".join(word.text for word in words)
+        hosts = _HOSTS.search(text)
+        starts = any(word.text == "srun" for word in words)
+        if hosts is None or not starts or _ONE_HOST.search(text) or "--nodes" in text:
+            continue
+        word = next(one for one in words if "--nnodes" in one.text)
+        if int(hosts[1]) <= (allocated or 0) or word.span.line in script.branches:
+            continue
+        finding = Finding(
+            f"the launcher waits for {hosts[1]} hosts, but the job has {allocated}",
+            label=f"srun starts it on {allocated} hosts, so that the rendezvous never completes",
+            fix='--nnodes "$SLURM_NNODES"',
+            causes=(Cause("", "hosts of the job", directive),),
+        )
+        sink.report("L35", finding, span=word.span)
+
+
 def _check_node_rank(
     launches: list[tuple[list[Word], str]], nodes: int, branches: Collection[int], sink: Sink
 ) -> None:
@@ -119,7 +144,7 @@ def _check_visible_gpus(text: str, words: list[Word], visible: int, span: Span, 
         f"a task sees {visible} GPU{'s' * (visible > 1)}, but its launcher starts {processes[1]} "
         "processes",
         label="Slurm hides all other GPUs of the host from the task",
-        fix=f"--gpus-per-node={processes[1]}",
+        fix=f"--gpus-per-node={processes[1]}" if visible == 1 else f"--nproc-per-node {visible}",
         causes=(Cause("", "started here", words[0].span),),
     )
     sink.report("L34", finding, span=span)

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from parc.backends.registry import all_declarations
-from parc.backends.shared.network import GLOO_NAMES, gloo_interface
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import job_size_flags, whole_number
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
-    Word,
     shell_words,
     statements,
     unexpanded_ranges,
@@ -24,7 +22,12 @@ from parc.compiler.tools.importers.slurm_time import (
     convert_time_limit,
     time_limit_seconds,
 )
-from parc.compiler.tools.lint.launch_hosts import lint_hosts, visible_gpus
+from parc.compiler.tools.lint.launch_hosts import (
+    check_launcher_hosts,
+    lint_hosts,
+    visible_gpus,
+)
+from parc.compiler.tools.lint.launch_network import check_network
 from parc.compiler.tools.lint.script import LintedScript
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
@@ -43,14 +46,6 @@ _OF_A_TASK = re.compile(
     r"(?i:rank)\w*[= ][\"']?(?P<word>\$\{?(?P<name>SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b)"
 )
 """Matches a rank option or variable that is set to a variable which Slurm sets in each task."""
-# Names of interfaces and hosts that exist on each host, but lead to no other host.
-_MASTER = ("--master-addr", "--master_addr")
-_MASTER_NAME = "use a name or an address of node rank 0 that all other hosts can reach"
-_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-_UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
-
-_NCCL_TESTS = re.compile(r"\b(?:all_reduce|all_gather|alltoall|reduce_scatter|sendrecv)_perf\b")
-"""Matches a program of nccl-tests, which do not use Gloo."""
 _DYNAMIC_RANKS = re.compile(r"--rdzv[-_]backend[= ]+[\"']?c10d\b")
 """Matches the rendezvous of torchrun that assigns node ranks itself and ignores given ones."""
 
@@ -206,10 +201,18 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
         for one in options.values()
         if (count := visible_gpus(one.name, one.value)) is not None
     }
+    gpus = _directive_gpus({name: one.value for name, one in options.items()}, 1)
+    shared = options.get("--gpus-per-node") or options.get("--gres")
+    if not visible and gpus is not None and shared is not None:
+        visible[gpus] = shared.span
     lint_hosts(script, visible, read_job_size(script).nodes, sink)
+    nodes = options.get("--nodes")
+    allocated = _parse_count(nodes.value) if nodes is not None else None
+    check_launcher_hosts(script, allocated, nodes.span if nodes is not None else None, sink)
     # On one host, and possibly if their number is unknown, addresses of the host itself are right.
-    if (read_job_size(script).nodes or 1) > 1:
-        _check_network(script, sink)
+    hosts = read_job_size(script).nodes or 1
+    if hosts > 1:
+        check_network(script, hosts, sink)
 
 
 def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
@@ -335,61 +338,3 @@ def _explain_early_expansion(name: str) -> Finding:
         label=f"${name} is 0 in the batch script, which runs as task 0",
         fix="quote the command for the tasks: srun bash -c '...'",
     )
-
-
-def _check_master(script: LintedScript, found: Mapping[str, tuple[str, Word]], sink: Sink) -> None:
-    """Report an address of node rank 0 that is a different machine on every host (L09).
-
-    ``found`` contains the value and the position of the variables that the script sets.
-    """
-    if "MASTER_ADDR" in found and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
-        value, word = found["MASTER_ADDR"]
-        first = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-        finding = Finding(
-            f"MASTER_ADDR is {value!r}, which is a different machine on every host",
-            help="" if "SLURM" in script.text else _MASTER_NAME,
-            fix=first if "SLURM" in script.text else "",
-        )
-        sink.report("L09", finding, span=word.span)
-        return
-    nodes = read_job_size(script).nodes
-    for flag in script.sure_flags(script.flags(_MASTER)) if nodes and nodes > 1 else ():
-        host = flag.values[0].text if flag.name in _MASTER and flag.values else ""
-        if host in _LOCAL_HOSTS:
-            finding = Finding(
-                f"{flag.name} is {host!r}, which is a different machine on every host",
-                label=f"the script starts {nodes} hosts",
-                help=_MASTER_NAME,
-            )
-            sink.report("L09", finding, span=flag.word.span)
-
-
-def _check_network(script: LintedScript, sink: Sink) -> None:
-    """Report addresses and interfaces that other hosts cannot reach (L09, N01, N02)."""
-    found: dict[str, tuple[str, Word]] = {}
-    for word in script.words:
-        match = re.fullmatch(r"([A-Z_]+)=(\S*)", word.text)
-        if match and not word.dynamic and word.span.line not in script.branches:
-            found[match[1]] = (match[2], word)
-
-    _check_master(script, found, sink)
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        if name in found and found[name][0].lstrip("=").startswith(_UNROUTED):
-            value, word = found[name]
-            finding = Finding(
-                f"{name} is {value}, an interface that does not reach other hosts",
-                help=f"set {name} to an interface on a network that connects all hosts",
-            )
-            sink.report("N01", finding, span=word.span)
-    unset = "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text
-    if unset and not _NCCL_TESTS.search(script.text):
-        value, word = found["NCCL_SOCKET_IFNAME"]
-        # A copy of an interface that N01 reports would repeat the mistake.
-        name = gloo_interface(value)
-        name = "" if name.startswith(_UNROUTED) else name
-        finding = Finding(
-            "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not: Gloo may use 127.0.0.1",
-            help="" if name else GLOO_NAMES,
-            fix=f"export GLOO_SOCKET_IFNAME={name}" if name else "",
-        )
-        sink.report("N02", finding, span=word.span)
