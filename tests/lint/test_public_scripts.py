@@ -56,6 +56,11 @@ CORRECT = {
     "conda run --no-capture-output -n x vllm serve a/b -tp 2\n",
     "flags of another command": "register_pool A --replicas 2 --tensor-parallel-size 4\n"
     "vllm serve a/b -tp 2\n",
+    "a command of vLLM-Omni": "vllm serve a/b --omni --ulysses-degree 2\n",
+    "flags of curl on a line of their own": "vllm serve a/b -tp 2\n\n-X POST -F model=b\n",
+    "flags of optional features": 'a:\n  args:\n  - "--decode-context-parallel-size"\n  - "8"\n'
+    "b:\n  args:\n  - --language-model-only\nguide: vllm serve a/b\n",
+    "a placeholder for a time": SBATCH.replace("--nodes=4", "--nodes=4 --time=your_time"),
     "a template that adds a flag": "vllm serve a/b -tp 2 --trust-remote-code{{- if .x }} \\\n"
     "  {{ .extra }}\n",
     "a list of arguments": POD.format(extra="", tp=2, port="$(PORT)"),

@@ -40,19 +40,32 @@ def report_flag_faults(
         sink.report(code, finding, span=flag.word.span)
 
 
-def statements_of_others(words: Iterable[Word], starts: Collection[int]) -> set[int]:
+def statements_of_others(
+    words: Iterable[Word], starts: Collection[int], known: Collection[str]
+) -> set[int]:
     """Return the numbers of the statements that start another program than the server.
 
-    Their flags can have the names of the server's flags. ``starts`` contains the statements that
-    start the server. A statement that starts with a flag, a variable, an assignment, or a key of
-    YAML contains arguments, which may belong to the server.
+    Their flags can have the names of the server's flags. A statement that starts with a flag, a
+    variable, an assignment, or a key of YAML contains arguments, which belong to the server if one
+    of them is a long flag of it.
+
+    Args:
+        words: words of the script.
+        starts: numbers of the statements that start the server.
+        known: flags of the server.
     """
+
+    def is_list(one: list[Word]) -> bool:
+        first = one[0]
+        if not (first.is_flag or first.dynamic or first.variable):
+            return re.match(r"\w+\+?=|\S+:$|#!", first.text) is not None
+        flags = {word.text.partition("=")[0].replace("_", "-") for word in one if word.is_flag}
+        return not flags or any(flag in known for flag in flags if flag.startswith("--"))
+
     return {
         one[0].statement
         for one in statements(words)
-        if one[0].statement not in starts
-        and not (one[0].is_flag or one[0].dynamic or one[0].variable)
-        and not re.match(r"\w+\+?=|\S+:$|#!", one[0].text)
+        if one[0].statement not in starts and not is_list(one)
     }
 
 

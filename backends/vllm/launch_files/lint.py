@@ -44,7 +44,7 @@ from parc.backends.vllm.plan_checks import ALLOCATOR, EXPANDABLE, PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
-from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.check_rules import check_service
 from parc.compiler.tools.lint.flag_rules import broken_couplings
 from parc.compiler.tools.lint.launch_lines import read_job_size
@@ -52,6 +52,8 @@ from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
+OMNI = "--omni"
+"""Flag that starts vLLM-Omni instead of vLLM (github.com/vllm-project/vllm-omni)."""
 RANKS = (
     *("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
     "--prefill-context-parallel-size",
@@ -104,8 +106,8 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     """
     version = options.version or DEFAULT_VERSION
     command = _read_command(script, version)
-    report_flag_faults(command.flags, partial(_check_flag, version), sink)
     written = {flag.name: flag for flag in command.flags}
+    report_flag_faults(command.flags, partial(_check_flag, version, OMNI in written), sink)
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
     if not command.is_open:
@@ -158,7 +160,7 @@ def _read_command(script: LintedScript, version: str) -> _Command:
         if starts_server(word, after):
             starts.setdefault(after.statement, after)
     found = []
-    others = statements_of_others(script.words, starts)
+    others = statements_of_others(script.words, starts, rows_of_known_flags(PACKAGE))
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
         start = starts.get(flag.word.statement)
         # Flags before the server belong to a launcher, such as srun.
@@ -166,12 +168,26 @@ def _read_command(script: LintedScript, version: str) -> _Command:
         if not before and flag.word.statement not in others:
             found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = certain_flags(script, found)
+    is_open = script.is_open(found, partial(_value_count, version), starts)
     return _Command(
         tuple(found),
         sure,
-        script.is_open(found, partial(_value_count, version), starts),
+        is_open or _has_several_lists(script, found, starts),
         starts,
         _served_checkpoint(script, sure),
+    )
+
+
+def _has_several_lists(
+    script: LintedScript, flags: list[LaunchFlag], starts: Mapping[int, Word]
+) -> bool:
+    """Return True if several lists of flags are outside the command and outside variables.
+
+    A recipe in YAML lists the flags of optional features in this way, and may leave them out.
+    """
+    numbers = {flag.word.statement for flag in flags} - starts.keys()
+    return (
+        sum(one[0].is_flag for one in statements(script.words) if one[0].statement in numbers) > 1
     )
 
 
@@ -188,10 +204,15 @@ def _value_count(version: str, name: str) -> int | None:
     return value_count(rows_of_known_flags(PACKAGE, version).get(normalize_flag(name), {}))
 
 
-def _check_flag(version: str, flag: LaunchFlag) -> FlagFault | None:
-    """Return the fault if ``version`` of vLLM rejects the flag or its value, else None."""
+def _check_flag(version: str, has_omni: bool, flag: LaunchFlag) -> FlagFault | None:
+    """Return the fault if ``version`` of vLLM rejects the flag or its value, else None.
+
+    ``has_omni`` is True if the command starts vLLM-Omni.
+    """
     name = flag.name.partition(".")[0]
     row = rows_of_known_flags(PACKAGE, version).get(name)
+    if row is None and has_omni:
+        return None  # vLLM-Omni adds flags of its own
     if row is None:
         return "F01", explain_unknown_flag(flag.name, version)
     # A name such as --speculative-config.method sets one key of a JSON value.

@@ -241,7 +241,8 @@ def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
 def _check_time(limit: DirectiveOption | None, sink: Sink) -> None:
     """Report a time limit that Slurm cannot read (L17)."""
     text = limit.value.strip() if limit is not None else ""
-    is_plain = re.fullmatch(r"[\w:.-]+", text) is not None
+    # A word without a digit is a placeholder.
+    is_plain = re.fullmatch(r"(?=.*\d)[\w:.-]+", text) is not None
     if limit is None or not is_plain or text.lower() in UNLIMITED or time_limit_seconds(text):
         return
     if time_limit_seconds(text) == 0:  # Slurm reads 0 as no limit of the job's own
