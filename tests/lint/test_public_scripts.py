@@ -101,6 +101,7 @@ INCORRECT = [
     ("F01", "vllm serve org/model --max-num 8 -tp 2\n"),
     ("F03", POD.format(extra="", tp="two", port=1)),
     ("F01", POD.format(extra="- --of-vllm\n    ", tp=2, port=1)),
+    ("F01", '- args:\n  - --model\n  - a/b\n  - --api-kye=x\n  command: ["vllm", "serve"]\n'),
     ("F01", 'args:\n- --model\n- a/b\n- --tensor-paralel-size=2\ncommand: ["vllm", "serve"]\n'),
     ("X01", DEEPSPEED.replace("{\n", '{\n  "zero_optimizatoin": {},\n', 1)),
     ("I02", CORRECT["a stage that the autotuner selects"].replace("true}", "false}", 1)),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 _KEY = re.compile(r"(?P<indent>[ \t]*(?:-[ \t]+)?)(?:command|args):[ \t]*(?P<rest>.*)")
 """Matches the key of a list of words, and what follows on its line."""
+_ARGUMENTS = re.compile(r"(?:-[ \t]+)?args:")
 _ITEM = re.compile(r"(?P<indent>[ \t]*)-[ \t]+(?P<value>\S.*)")
 _COMMENT = re.compile(r"(?:^|[ \t])#.*$")
 _BLOCK = re.compile(r"[|>][+-]?\d?[ \t]*$")
@@ -49,7 +50,8 @@ def join_manifest_arguments(text: str) -> str:
         if previous == (indent, at - 1) and "args:" in lines[at]:
             lines[at - 1] += " \\"
         # Without its key, a list of arguments starts with a flag, also if it precedes the command.
-        items[at] = items.get(at, lines[at]).replace("args:", "     ", 1)
+        line = items.get(at, lines[at])
+        items[at] = _ARGUMENTS.sub(lambda match: " " * len(match[0]), line, count=1)
         end = max(items)
         for number in range(at, end + 1):
             line = _VARIABLE.sub(r"${\1}", items.get(number, lines[number]))
