@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 
 from parc.backends.megatron.capabilities import has_separate_norms
 from parc.backends.megatron.stages.split import (
@@ -99,7 +100,8 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     step = layout.micro_batch * layout.dp
     # (pp - 1) / (m vpp) <= 0.1 gives m >= 10 (pp - 1) / vpp; interleaving also requires a multiple
     # of pp micro-batches.
-    better_count = nearest_multiples(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
+    least = ceil(10 * (layout.pp - 1) / layout.vpp)
+    better_count = nearest_multiples(least, layout.pp)[1]
     better = bubble_fraction(layout.pp, layout.vpp, better_count)
     pins = problem.pins
     # With another batch, the search may choose other sizes, unless the spec fixes them.

@@ -8,6 +8,7 @@ from parc.backends.sglang.arguments import PACKAGE, planned_flags, shared_argume
 from parc.backends.sglang.coupled_flags import COUPLINGS
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
+    expand_abbreviation,
     explain_unestimated_flag,
     find_value_fault,
     fix_unknown_flag,
@@ -36,9 +37,7 @@ def long_flag_name(flag: str) -> str:
     Unknown flags are returned unchanged.
     """
     rows = rows_of_known_flags(PACKAGE)
-    if flag not in rows and flag.startswith("--") and len(flag) > len("--"):
-        longer = [name for name in rows if name.startswith(flag)]
-        flag = longer[0] if len(longer) == 1 else flag
+    flag = expand_abbreviation(flag, rows)
     return str(rows.get(flag, {}).get("means", flag))
 
 

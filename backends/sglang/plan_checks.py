@@ -29,11 +29,13 @@ WITHOUT_CLASS = frozenset(
         *("gpt_neox", "gpt_neox_japanese", "granite_docling_text", "helium", "hyperclovax"),
         *("jais2", "kolibri1", "molmo2_text", "mpt", "nanochat", "nemotron", "olmo3"),
         *("openai-gpt", "seed_oss", "smollm3", "solar_open", "vaultgemma", "xglm", "youtu"),
-        *("bamba", "jamba", "lfm3", "minimax"),
+        *("bamba", "jamba", "lfm3", "minimax", "minimax_m1"),
     )
 )
 """Families without a class in models/, which SGLang runs with transformers' own modules."""
-REMOTE_CODE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
+REMOTE_CODE = frozenset(
+    {"bailing_moe", "bailing_moe_v2", "deci", "internlm2", "mimo", "nemotron-nas"}
+)
 """Families whose config class is in their checkpoints, because transformers has none."""
 
 

@@ -82,6 +82,18 @@ def bounds_outside_parser(package: str) -> dict[str, dict[str, float]]:
     return {flag: bounds for rows in table.values() for flag, bounds in rows.items()}
 
 
+def expand_abbreviation(flag: str, rows: Collection[str]) -> str:
+    """Return the flag in ``rows`` that ``flag`` abbreviates: ``--max-num-seq``.
+
+    argparse accepts the start of a long flag if it is the start of no other flag, unless the parser
+    sets allow_abbrev=False. The result is ``flag`` itself if it abbreviates none or several flags.
+    """
+    if flag in rows or not flag.startswith("--") or flag == "--":
+        return flag
+    longer = [name for name in rows if name.startswith(flag)]
+    return longer[0] if len(longer) == 1 else flag
+
+
 def parse_extra_arguments(
     args: tuple[str, ...], short: Collection[str] = ()
 ) -> tuple[tuple[ExtraArgument, ...], tuple[str, ...]]:

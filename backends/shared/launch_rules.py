@@ -7,6 +7,7 @@ from collections import Counter
 
 from parc.backends.registry import framework_of_problem
 from parc.backends.shared.launch_environment import framework_environment, refused_variables
+from parc.backends.shared.network import GLOO_NAMES, gloo_interface
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 
@@ -218,8 +219,9 @@ def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
     )
     if "NCCL_SOCKET_IFNAME" in env and not gloo:
         text = "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not; Gloo may use 127.0.0.1"
-        fix = f"launch.network_interface: {env['NCCL_SOCKET_IFNAME']}"
-        sink.report("N02", Finding(text, fix=fix), at="launch.env.NCCL_SOCKET_IFNAME")
+        name = gloo_interface(env["NCCL_SOCKET_IFNAME"])
+        fix, advice = (f"launch.network_interface: {name}", "") if name else ("", GLOO_NAMES)
+        sink.report("N02", Finding(text, help=advice, fix=fix), at="launch.env.NCCL_SOCKET_IFNAME")
 
 
 def check_device_connections(plan: Plan, sink: Sink) -> None:

@@ -6,6 +6,8 @@ never set.
 
 from __future__ import annotations
 
+import re
+
 from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.compiler.ir import Cluster, Launch
 
@@ -107,3 +109,20 @@ def _adapter_variables(cluster: Cluster) -> tuple[Variable, ...]:
         return ()
     names = "=" + ",".join(cluster.node.nic_names)
     return (("NCCL_IB_HCA", names, "compute NICs by exact name; excludes storage NICs"),)
+
+
+GLOO_NAMES = (
+    "set GLOO_SOCKET_IFNAME to the full name of one interface: Gloo knows neither the start of a "
+    "name nor ^, which excludes names"
+)
+"""Advice for a value of NCCL_SOCKET_IFNAME that Gloo cannot use."""
+
+
+def gloo_interface(nccl: str) -> str:
+    """Return the interface in NCCL_SOCKET_IFNAME as Gloo needs it; "" if the value names none.
+
+    Gloo needs the full name of an interface (``eth0``). NCCL also accepts the start of a name
+    (``eth``), several names, ``=eth0`` for exactly this name, and ``^lo`` for all other names.
+    """
+    name = nccl.removeprefix("=")
+    return name if re.fullmatch(r"[A-Za-z]\w*\d[\w.-]*", name) else ""

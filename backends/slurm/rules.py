@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from decimal import Decimal
 from pathlib import PurePosixPath
 
 from parc.backends.registry import engine
@@ -18,6 +17,13 @@ from parc.backends.slurm.directives import (
 )
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan
+from parc.compiler.tools.importers.slurm_time import (
+    TIME_FORMS,
+    UNLIMITED,
+    convert_time_limit,
+    slurm_time,
+    time_limit_seconds,
+)
 from parc.compiler.topology.hostlist import HostlistError, expand_host_list
 
 TARGETS = ("slurm",)
@@ -25,22 +31,11 @@ SIGNAL_SECONDS_LIMIT = 65535
 """Slurm stores the warning time in 16 bits (sbatch(1), --signal)."""
 SEGMENT_SINCE = (24, 5)
 """First Slurm version with ``--segment``."""
-_TIME = re.compile(
-    r"(?:(?P<days>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
-    r"|(?P<h>\d+):(?P<hm>\d+):(?P<hs>\d+)|(?P<m>\d+)(?::(?P<s>\d+))?)"
-)
-_SECONDS_PER = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
-_WORDED_TIME = re.compile(
-    r"(?:[0-9]{1,6}(?:\.[0-9]{1,6})? ?(?:w|weeks?|d|days?|h|hrs?|hours?|m|mins?|minutes?"
-    r"|s|secs?|seconds?)(?:,? |$|(?=[0-9])))+"
-)
-"""Times that other tools accept, such as 48h, 1d12h or 2 days; ``m`` means minutes."""
 _TEXT_FIELDS = (
     *("partition", "account", "qos", "reservation", "constraint", "exclude", "nodelist", "array"),
     *("comment", "mail_user", "mail_type", "time_limit"),
 )
 """Fields of ``launch.slurm``, each of which is the value of a directive."""
-_UNLIMITED = {"unlimited", "infinite"}
 AT = "launch.slurm"
 _OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<value>.+))?", re.DOTALL)
 _RANGE = r"\d{1,9}(?:-\d{1,9}(?::[1-9]\d{0,8})?)?"
@@ -142,21 +137,6 @@ def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
         sink.report("L28", finding, at=f"{AT}.exclude")
 
 
-def time_limit_seconds(text: str) -> int | None:
-    """Return a Slurm time limit in seconds; None if Slurm cannot parse ``text``.
-
-    Valid forms (sbatch(1), --time): minutes, minutes:seconds, hours:minutes:seconds, days-hours,
-    days-hours:minutes, days-hours:minutes:seconds.
-    """
-    match = _TIME.fullmatch(text)
-    if match is None:
-        return None
-    part = {key: int(value or 0) for key, value in match.groupdict().items()}
-    hours = part["days"] * 24 + part["dh"] + part["h"]
-    minutes = part["dm"] + part["hm"] + part["m"]
-    return hours * 3600 + minutes * 60 + part["ds"] + part["hs"] + part["s"]
-
-
 def check_slurm(plan: AnyPlan, sink: Sink) -> None:
     """Report every problem with the settings in ``launch.slurm``."""
     _check_directive_values(plan, sink)
@@ -209,12 +189,13 @@ def _check_time_limit(plan: AnyPlan, sink: Sink) -> None:
     slurm = plan.problem.launch.slurm
     seconds = None
     limit = slurm.time_limit
-    if limit is not None and limit.strip() and limit.lower() not in _UNLIMITED:
+    if limit is not None and limit.strip() and limit.lower() not in UNLIMITED:
         seconds = time_limit_seconds(limit)
         if seconds is None:
             text = f"Slurm cannot read the time limit {limit!r}"
-            help_text = "valid forms: minutes, H:MM:SS, D-HH or D-HH:MM:SS, quoted"
-            finding = Finding(text, help=help_text, fix=_suggest_time_limit(limit), targets=TARGETS)
+            meant = convert_time_limit(limit)
+            fix = f'launch.slurm.time_limit: "{meant}"' if meant else ""
+            finding = Finding(text, help=f"{TIME_FORMS}, quoted", fix=fix, targets=TARGETS)
             sink.report("L17", finding, at="launch.slurm.time_limit")
     if seconds and isinstance(plan, Plan):
         _check_run_length(plan, seconds, sink)
@@ -249,26 +230,6 @@ def _check_run_length(plan: Plan, limit_seconds: int, sink: Sink) -> None:
         targets=TARGETS,
     )
     sink.report("L33", finding, at="launch.slurm.time_limit")
-
-
-def _suggest_time_limit(limit: str) -> str:
-    """Return the fix that writes ``limit``, such as 48h or 2 days, in Slurm's format.
-
-    The fix is empty if the meaning of ``limit`` is unclear. The rewritten limit is never shorter
-    than ``limit``: seconds are kept, and fractions are rounded up.
-    """
-    if not _WORDED_TIME.fullmatch(limit.strip().lower()):
-        return ""
-    parts = re.findall(r"([0-9.]+) ?([a-z]+)", limit.lower())
-    total = sum(Decimal(number) * _SECONDS_PER[unit[0]] for number, unit in parts)
-    seconds = math.ceil(total)
-    return f'launch.slurm.time_limit: "{slurm_time(seconds)}"' if seconds else ""
-
-
-def slurm_time(seconds: int) -> str:
-    """Return a number of seconds in Slurm's format ``D-HH:MM:SS``."""
-    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
-    return f"{days}-{hours:02}:{minutes:02}:{seconds % 60:02}"
 
 
 def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:

@@ -7,6 +7,7 @@ from parc.backends.shared.pipeline_split import split_with_counts
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.shared.torch.traffic import compiled_traffic
+from parc.backends.torchtitan.extra_arguments import check_launch_args
 from parc.backends.torchtitan.flavors import report_changed_flavor
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
@@ -112,12 +113,14 @@ class Torchtitan(TorchFramework):
         return LaunchCommand(program="", module="torchtitan.train", args=args, setup=(path,))
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report changes to the model that have no effect (E14).
+        """Report changes to the model without effect (E14), and invalid ``launch.args``.
 
         If torchtitan's registry has a model with the same sizes, torchtitan uses that model
         instead.
         """
         super().check(plan, sink)
+        if not plan.problem.launch.program:  # the user's program can define any option
+            check_launch_args(plan, sink)
         report_changed_flavor(plan.problem.model, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from parc.backends.torchtitan.extra_arguments import find_bound_fault
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.formats import BackendImporters
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
@@ -88,6 +89,11 @@ def read_titan_toml(text: str, name: str, sink: Sink) -> Fragment | None:
         reading.report_error("I01", finding, reading.span(*where))
         return None
     found = _dotted_keys(tree, "")
+    for key in [key for key, value in found.items() if _is_number(value)]:
+        fault = find_bound_fault(key, found[key])
+        if fault is not None:
+            reading.report_error("F03", fault, _key_span(key, reading))
+            del found[key]
     _read_model(found, reading)
     _read_data_parallel(found, reading)
     _read_micro_batch(found, reading)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
+    expand_abbreviation,
     explain_unestimated_flag,
     find_value_fault,
     fix_unknown_flag,
@@ -37,11 +38,13 @@ def normalize_flag(flag: str) -> str:
 def long_flag_name(flag: str) -> str:
     """Return the long name of a flag: ``-tp`` becomes ``--tensor-parallel-size``.
 
+    So does the abbreviation ``--tensor-parallel``, which the parser accepts.
     Negated flags, such as ``--no-enable-eplb``, are only normalized.
     """
-    name = normalize_flag(flag)
+    rows = rows_of_known_flags(PACKAGE)
+    name = expand_abbreviation(normalize_flag(flag), rows)
     denies = name.startswith(("--no-", "--disable-"))
-    return name if denies else str(rows_of_known_flags(PACKAGE).get(name, {}).get("means", name))
+    return name if denies else str(rows.get(name, {}).get("means", name))
 
 
 def unchunked_flag(problem: ServingProblem) -> str | None:

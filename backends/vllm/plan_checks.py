@@ -27,6 +27,7 @@ REMOVED = {
     "dots1": "0.23.0",
     "grok": "0.24.0",
     "minimax": "0.23.0",
+    "minimax_m1": "0.23.0",
     "persimmon": "0.25.0",
 }
 """Family -> last version that supports it (model_executor/models/registry.py)."""
@@ -43,7 +44,9 @@ SINCE = {
     "kolibri1": "0.33",
 }
 """Family -> first version whose registry has its class."""
-REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "deci", "mimo", "nemotron-nas"})
+REMOTE = frozenset(
+    {"bailing_moe", "bailing_moe_v2", "deci", "exaone", "internlm2", "mimo", "nemotron-nas"}
+)
 """Families whose config class is in their checkpoints, because transformers has none."""
 ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
 

@@ -138,7 +138,7 @@ class Position:
     base: float
     percent: float
     """Fraction of the head dim that is rotated."""
-    scaling: Literal["none", "llama3", "linear", "yarn"]
+    scaling: Literal["none", "llama3", "linear", "yarn", "dynamic", "longrope"]
     scaling_factor: float
     max_positions: int
     original_max_positions: int

@@ -32,6 +32,7 @@ def check_unused_settings(
     _check_launch(spec, targets, sink)
     _check_fields_without_effect(spec, targets, sink)
     _check_nvme_path(spec, sink)
+    _check_context_groups(spec, sink)
     if targets.framework not in targets.emit and not _has_own_program(spec, default_program):
         _check_launchers(targets, sink)
 
@@ -109,6 +110,21 @@ def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) ->
                 targets=(targets.framework,),
             )
             sink.report("E14", finding, at=path, key=True)
+
+
+def _check_context_groups(spec: AnySpec, sink: Sink) -> None:
+    """Report groups of a context-parallel exchange in a layout without one (E14)."""
+    layout = spec.layout
+    groups = getattr(layout, "cp_a2a", None)
+    if groups in (None, "auto", 1) or getattr(layout, "cp", None) != 1:
+        return
+    finding = Finding(
+        f"layout.cp_a2a {groups} has no effect, because layout.cp is 1",
+        label="without context parallelism, no ranks exchange heads for tokens",
+        help="set layout.cp to a multiple of cp_a2a, and layout.cp_comm to a2a+p2p",
+        fix="remove layout.cp_a2a",
+    )
+    sink.report("E14", finding, at="layout.cp_a2a", key=True)
 
 
 def _check_nvme_path(spec: AnySpec, sink: Sink) -> None:

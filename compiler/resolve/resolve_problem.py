@@ -84,7 +84,7 @@ def resolve_problem(
     check_unused_settings(spec, targets, sink, program)
     return Problem(
         name=spec.name,
-        model=model,
+        model=_without_unused_scaling(model, job.sequence_length),
         cluster=cluster,
         job=job,
         goals=_resolve_goals(spec.goals),
@@ -267,6 +267,18 @@ def _suggest_binary_prefix(tokens: int, length: int) -> str:
             sequences = count * binary // length
             return f"job.global_batch.tokens: {count}{prefix}   ({sequences} sequences)"
     return ""
+
+
+def _without_unused_scaling(model: Model, length: int) -> Model:
+    """Return ``model`` without a dynamic scaling that no sequence of ``length`` tokens uses.
+
+    Dynamic scaling changes the rotary base only in sequences that are longer than max_positions
+    (transformers, modeling_rope_utils.py, _compute_dynamic_ntk_parameters).
+    """
+    position = model.position
+    if position.scaling != "dynamic" or length > position.max_positions:
+        return model
+    return replace(model, position=replace(position, scaling="none", scaling_factor=1.0))
 
 
 def _check_context_length(spec: JobSpec, model: Model, sink: Sink) -> None:

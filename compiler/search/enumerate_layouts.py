@@ -252,8 +252,10 @@ def fills_chunks_evenly(layers: int, chunks: int) -> bool:
 
 
 @cache
-def truncated_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
+def truncated_split(layers: int, pp: int, vpp: int, mtp_layers: int = 0) -> PipelineSplit:
     """Return an even stage split that drops the layers that remain after division.
+
+    The last stage has all ``mtp_layers``, the layers that predict several tokens.
 
     This split is used if the framework cannot express the pipeline size that the spec fixes. The
     rules that require all layers (P01, P02) reject the split, so that the user gets a diagnostic.
@@ -265,8 +267,8 @@ def truncated_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
                 first_layer=(virtual * pp + stage) * count,
                 layers=count,
                 embedding=stage == virtual == 0,
-                mtp_layers=0,
-                loss=stage == pp - 1 and virtual == vpp - 1,
+                mtp_layers=mtp_layers if (stage, virtual) == (pp - 1, vpp - 1) else 0,
+                loss=(stage, virtual) == (pp - 1, vpp - 1),
             )
             for virtual in range(vpp)
         )

@@ -140,8 +140,9 @@ class PositionSpec(StrictModel):
     """Rotary base (rope_theta)."""
     percent: PositiveFloat = 1.0
     """Fraction of the head dim that is rotated."""
-    scaling: Literal["none", "llama3", "linear", "yarn"] = "none"
-    """Scaling of the rotary frequencies for long contexts."""
+    scaling: Literal["none", "llama3", "linear", "yarn", "dynamic", "longrope"] = "none"
+    """Scaling of the rotary frequencies for long contexts. dynamic scales only sequences that are
+    longer than max_positions. longrope has one factor per frequency, listed in the checkpoint."""
     scaling_factor: PositiveFloat = 1.0
     """Factor by which the scaling extends the context."""
     max_positions: PositiveInt | None = None

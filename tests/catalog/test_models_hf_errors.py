@@ -34,7 +34,7 @@ def findings(text, tmp_path):
         (LLAMA | {"attention_k_eq_v": True}, "attention_k_eq_v"),
         (LLAMA | {"layer_types": ["linear_attention"]}, "layer_types"),
         (LLAMA | {"hidden_act": "xielu"}, "hidden_act"),
-        (LLAMA | {"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
+        (LLAMA | {"rope_scaling": {"rope_type": "xpos"}}, "xpos"),
         (QWEN3_MOE | {"mlp_only_layers": [3]}, "mlp_only_layers"),
         (QWEN3_MOE | {"use_sliding_window": True, "sliding_window": 4096}, "use_sliding_window"),
         (DEEPSEEK_V3 | {"mlp_bias": True}, "mlp_bias"),

@@ -80,3 +80,17 @@ def test_a_job_setting_that_needs_another_one_is_reported(job: Spec, why: str) -
     (name,) = job
     assert (found.path, found.finding.label) == (f"job.{name}", why)
     assert found.finding.fix == f"remove job.{name}"
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ({"cp": 1, "cp_a2a": 2}, ["PARC-E14"]),
+        ({"cp": 1, "cp_a2a": 1}, []),
+        ({"cp": 1}, []),
+        ({"cp_a2a": 2, "cp_comm": "a2a+p2p"}, []),
+    ],
+)
+def test_groups_of_an_exchange_need_context_parallelism(layout: Spec, expected: list[str]) -> None:
+    _, sink = planned(changed(PLAIN, {"layout": layout, "emit": ["megatron"]}))
+    assert [one.code for one in sink.diagnostics if one.path == "layout.cp_a2a"] == expected

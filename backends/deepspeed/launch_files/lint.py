@@ -6,6 +6,7 @@ Keys: https://www.deepspeed.ai/docs/config-json.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
@@ -42,6 +43,11 @@ FORMATS = {
 }
 """Name of a number format in ``data_types`` -> its name in PARC."""
 
+_OF_NEOX = re.compile(r"""["'](?:pipe|model)[-_]parallel[-_]size["']|["']num[-_]layers["']\s*:""")
+"""Matches a key of GPT-NeoX, whose configs contain settings of the model and of DeepSpeed."""
+COMMENTS = frozenset(("comment", "comments", "_comment", "__comment__", "description", "//", "#"))
+"""Keys of which DeepSpeed reads none, and which people use for remarks in JSON."""
+
 MOST_KEYS = 300
 """Maximum number of keys that are checked per section."""
 
@@ -54,7 +60,7 @@ def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink)
     sink.checked.update(("X01", "F03", "R04", "R14", "B02", "B03"))
     _check_keys(root, options.version, sink)
     zero = _zero_section(root)
-    if zero is not None:
+    if zero is not None and not _is_tuned(root, zero):
         _check_zero_stage(zero, sink)
     # DeepSpeed 0.19.8 removed amp; X01 reports the key there, so R16 would only repeat it.
     _check_precision(root, "amp" in keys_in_section("", options.version), sink)
@@ -65,12 +71,19 @@ def is_deepspeed(text: str) -> bool:
     """Return True if ``text`` is JSON with a batch size or ZeRO section of DeepSpeed."""
     if not text.lstrip().startswith("{"):
         return False
+    if _OF_NEOX.search(text) is not None:
+        return False
     try:
         tree = json.loads(text)
     # The keys of damaged or too deeply nested JSON still show what it is.
     except (ValueError, RecursionError):
         return any(f'"{key}"' in text for key in (*BATCH, "zero_optimization"))
     return isinstance(tree, Mapping) and bool({*BATCH, "zero_optimization"} & tree.keys())
+
+
+def _is_tuned(root: DocumentNode, zero: DocumentNode) -> bool:
+    """Return True if the autotuner selects the ZeRO stage from a list (autotuning/autotuner.py)."""
+    return _is_enabled(root, "autotuning") and isinstance(zero.value.get("stage"), list)
 
 
 def _zero_section(root: DocumentNode) -> DocumentNode | None:
@@ -100,6 +113,8 @@ def _check_keys(node: DocumentNode, version: str, sink: Sink) -> None:
         sink.report("X01", unchecked, span=node.span)
     for key, value in islice(node.value.items(), MOST_KEYS):
         wrong = check_config_key(section, str(key), value, version)
+        if wrong is not None and not section and key in COMMENTS:
+            continue
         if wrong is not None:
             sink.report("X01", wrong, span=_span_of_key(node, key))
         elif (outside := check_config_value(section, str(key), value)) is not None:

@@ -54,13 +54,27 @@ def flags_of(version: str) -> list[str]:
 
 
 @cache
+def flags_of_copies() -> dict[str, str]:
+    """Return (flag -> owner) for the flags that other parsers than Megatron's own define.
+
+    The owner ``modelopt`` is NVIDIA's package, whose flags Megatron's programs accept if it is
+    installed (megatron/post_training/arguments.py). Any other owner is a public copy of Megatron,
+    whose arguments.py defines the flags.
+    """
+    table: dict[str, list[str]] = json.loads(
+        (files(PACKAGE) / "flags_of_copies.json").read_text("utf-8")
+    )
+    return {flag: owner for owner, flags in table.items() for flag in flags}
+
+
+@cache
 def removed_flags() -> dict[str, dict[str, str]]:
     """Return the rows of ``removed_flags.json`` by flag: all flags removed before Megatron 0.17.
 
     In a row, ``until`` is the last release that accepted the flag, and ``instead`` is the
-    replacement, if there is one. Megatron 0.17 either rejects such a flag, or accepts the flag and
-    then fails. Source: megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all
-    releases.
+    replacement, if there is one; ``see`` is advice if there is none. Megatron 0.17 either rejects
+    such a flag, or accepts the flag and then fails. Source: megatron/training/arguments.py (before
+    0.8 megatron/arguments.py) of all releases.
     """
     text = (files(PACKAGE) / "removed_flags.json").read_text("utf-8")
     rows: list[dict[str, str]] = json.loads(text)
@@ -166,7 +180,7 @@ def _explain_removed_flag(flag: str, version: str) -> Finding:
     return Finding(
         message=f"Megatron-LM {version} no longer has the flag {flag}",
         label=f"{flag} was removed after release {row['until']}",
-        help="" if "instead" in row else "there is no replacement",
+        help="" if "instead" in row else row.get("see", "there is no replacement"),
         fix=row.get("instead", ""),
         causes=(Cause("versions.megatron", f"version {version}"),),
     )

@@ -168,7 +168,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
         _remove_unused_model_sizes(model)
         _add_position_defaults(model)
         if "model.position.kind" in dynamic and "position" in model:
-            del model["position"]["kind"]
+            model["position"].pop("kind", None)
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.arguments.extra_arguments import flags_of_copies, removed_flags
 from parc.backends.megatron.launch_files.import_arguments import TABLE
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.compiler.diagnostics import Span
@@ -22,8 +24,16 @@ STOCK = (
 """Programs of Megatron, which stop at a flag that Megatron does not have."""
 FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
 """Flags that identify Megatron-DeepSpeed, a fork with additional flags."""
+MODELOPT = "modelopt"
+"""Package whose flags Megatron's own programs accept."""
 CUT_BY_FORKS = {"layout.pipeline_layout"}
 """Spec fields that no flag of Megatron-DeepSpeed sets, because DeepSpeed splits the layers."""
+
+OF_COPIES = 2
+"""Number of unknown flags from which the program counts as a copy of Megatron that defines them.
+All 365 public scripts with a program of STOCK and so many unknown flags belong to such copies."""
+_STAGES = re.compile(r"layer|stage|pipe|schedule|dualpipe|recompute|swap")
+"""Matches a flag of a copy that can change the layers of a stage, or their recomputation."""
 
 
 @frozen
@@ -37,8 +47,8 @@ class MegatronLaunch:
     """True if flags may be added at run time."""
     unsure: frozenset[str]
     """Spec fields whose flags are given, but with values that are known only at run time."""
-    forked: bool
-    """True if the program is Megatron-DeepSpeed, which has additional flags."""
+    copied: bool
+    """True if the program is a public copy of Megatron, whose flags can have other values."""
     stock: bool
     """True if the program is one of Megatron's own, which stop at an unknown flag."""
 
@@ -61,13 +71,41 @@ def read_launch(script: LintedScript) -> MegatronLaunch:
     if any(path.startswith("sharding.") for path in unsure):
         unsure.add("layout.zero_stage")
     forked = any(flag.name in FORKS for flag in flags)
-    unsure |= CUT_BY_FORKS if forked else set()
-    programs = [word.text for word in script.words if word.text.endswith(".py")]
+    owners = {flags_of_copies().get(flag.name, MODELOPT) for flag in flags}
+    others = unknown_flags(flags)
+    copied = forked or bool(owners - {MODELOPT}) or len(others) >= OF_COPIES
+    # Copies of Megatron have flags of their own that move layers between stages.
+    unsure |= CUT_BY_FORKS if forked or (copied and any(map(_STAGES.search, others))) else set()
+    programs = programs_of(script)
     # Only Megatron's own programs reject unknown flags; a user's program may define further ones.
-    stock = not forked and any(name.endswith(STOCK) for name in programs)
+    stock = not copied and any(name.endswith(STOCK) for name in programs)
     # Without a program in the script, another file starts it and may add flags.
-    is_open = not programs or script.is_open(flags, value_count)
-    return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), forked, stock)
+    starts = {word.statement for word in script.words if word.text in programs}
+    is_open = not programs or script.is_open(flags, value_count, starts)
+    return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), copied, stock)
+
+
+def programs_of(script: LintedScript) -> tuple[str, ...]:
+    """Return the paths of all Python programs in ``script``."""
+    return tuple(word.text for word in script.words if word.text.endswith(".py"))
+
+
+def unknown_flags(flags: Iterable[LaunchFlag]) -> list[str]:
+    """Return the names of flags that Megatron never had and that no package adds.
+
+    Only flags that a statement passes together with a flag of Megatron are returned, because other
+    statements can belong to another command, such as srun. Misspelled flags are included.
+    """
+    flags = tuple(flags)
+    owners = flags_of_copies()
+    known = {*rows_of_known_flags(PACKAGE), *removed_flags()}
+    known |= {flag for flag, owner in owners.items() if owner == MODELOPT}
+    passed = {one.word.statement for one in flags if one.name in known}
+    return list(
+        dict.fromkeys(
+            one.name for one in flags if one.name not in known and one.word.statement in passed
+        )
+    )
 
 
 def _flags_after_program(script: LintedScript) -> list[LaunchFlag]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -12,6 +13,7 @@ from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import (
     explain_unknown_flag,
     flags_of,
+    flags_of_copies,
     removed_flags,
 )
 from parc.backends.megatron.couplings.coupled_flags import COUPLINGS
@@ -25,7 +27,9 @@ from parc.backends.megatron.launch_files.facts import (
 from parc.backends.megatron.launch_files.import_arguments import TABLE, read_words
 from parc.backends.megatron.launch_files.launch_flags import (
     MegatronLaunch,
+    programs_of,
     read_launch,
+    unknown_flags,
     value_count,
 )
 from parc.backends.megatron.launch_files.size_relations import RELATIONS, Found, Launch
@@ -35,6 +39,7 @@ from parc.backends.shared.extra_arguments import (
     find_value_fault,
     rows_of_known_flags,
 )
+from parc.backends.value_range import BOUNDS
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.diagnostics.similar_names import close_matches
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
@@ -72,6 +77,12 @@ MEMORY = (
 """Flags that change the memory of a rank and have no field in a spec, or values without one."""
 OF_DENSE_MODELS = ("M01", "D10")
 """Codes of rules on dense models, which are skipped if the model may have experts."""
+OF_EXPERTS = ("D10",)
+"""Codes of rules on the expert mesh, which copies of Megatron build differently."""
+OF_TRAINING = ("S03",)
+"""Codes of rules that Megatron enforces only in training (transformer/moe/moe_layer.py)."""
+NO_TRAINING = re.compile(r"generat|inference|ptq|export|convert|eval|server", re.I)
+"""Matches the name of a program that runs or converts a trained model."""
 
 
 def is_megatron(script: LintedScript) -> bool:
@@ -105,7 +116,8 @@ def lint_megatron(
     _check_flags_of_program(launch, options.version, sink)
     sink.checked.update(("F01", "F03", "F07"))
     written = {flag.name: flag for flag in launch.flags}
-    table = (*COUPLINGS, *REFUSED) if launch.stock else COUPLINGS
+    # A copy of Megatron can lift these restrictions.
+    table = (*COUPLINGS, *REFUSED) if launch.stock else () if launch.copied else COUPLINGS
     for broken in broken_couplings(table, launch.sure, written, launch.is_open):
         sink.report(broken.code, broken.finding, span=broken.flag.word.span)
 
@@ -121,28 +133,71 @@ def lint_megatron(
 
     spec = {**reading.spec, "cluster": hosts}
     facts, refused = read_megatron_facts(spec, known, options)
-    for found in (*refused, *check_learning_rate(spec.get("job", {}), known)):
-        span = reading.spans.get(found.path)
-        if (
-            span is not None
-            and span not in reported
-            and _uses_only_known_fields(found, known, options)
-        ):
+    refused = tuple(one for one in refused if one.code not in _codes_of_specs(launch))
+    _report_single_values(
+        (*refused, *check_learning_rate(spec.get("job", {}), known)),
+        lambda found: _uses_only_known_fields(found, known, options),
+        reported,
+        sink,
+    )
+    if facts is None:
+        return [SkippedRule("", "a valid model and layout")]
+    # Megatron has layer letters that a spec lacks: such a pattern exists but is unknown. Before
+    # 0.17, flags with the ratios of layers described the pattern (F01 reports them).
+    unread = any(name.startswith("--hybrid-") for name in written) and "model.pattern" not in given
+    if not launch.copied:
+        _check_program(script, facts, known("model.pattern") and not unread, sink)
+    _check_relations(script, launch, facts, sink)
+    unmodeled = next((one for one in written if one in MEMORY), "")
+    skipped = _check_layout(facts, sink, _exempt_rules(script, launch, facts), unmodeled)
+    lint_environment(script, facts.known_problem, facts.known_layout, sink)
+    return skipped
+
+
+def _report_single_values(
+    findings: Iterable[Diagnostic],
+    is_certain: Callable[[Diagnostic], bool],
+    reported: Collection[Span],
+    sink: ScriptSink,
+) -> None:
+    """Report findings on single values at their flags, except at flags that are in ``reported``."""
+    for found in findings:
+        span = sink.positions.values.get(found.path)
+        if span is not None and span not in reported and is_certain(found):
             # Causes point to fields of a spec, but the input is a script.
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
-    if facts is None:
-        return [SkippedRule("", "a valid model and layout")]
-    # Megatron has layer letters that a spec lacks: such a pattern exists but is unknown.
-    unread = "letters.text" in given and "model.pattern" not in given
-    sure = known("model.pattern") and not unread and "letters.text" not in launch.unsure
-    _check_program(script, facts, sure, sink)
-    given_launch = Launch(launch.sure, frozenset(written), launch.is_open, facts)
+
+
+def _codes_of_specs(launch: MegatronLaunch) -> tuple[str, ...]:
+    """Return the codes of findings on single values that apply to a spec, but not to the script.
+
+    F03 reports values that Megatron rejects. A spec has fewer choices (X09), and other programs
+    can replace a value that a spec rejects (X11).
+    """
+    return ("PARC-X09",) if launch.stock else ("PARC-X09", "PARC-X11")
+
+
+def _exempt_rules(
+    script: LintedScript, launch: MegatronLaunch, facts: MegatronJobFacts
+) -> tuple[str, ...]:
+    """Return the codes of layout rules that may not apply to the program of the script."""
+    programs = programs_of(script)
+    return (
+        *(OF_DENSE_MODELS if facts.guessed_experts else ()),
+        *(OF_EXPERTS if launch.copied else ()),
+        *(OF_TRAINING if any(map(NO_TRAINING.search, programs)) else ()),
+    )
+
+
+def _check_relations(
+    script: LintedScript, launch: MegatronLaunch, facts: MegatronJobFacts, sink: Sink
+) -> None:
+    """Run the checks of ``size_relations``, each of which needs its own facts."""
+    written = frozenset(flag.name for flag in launch.flags)
+    given = Launch(launch.sure, written, launch.is_open, facts, programs_of(script))
     for relation in RELATIONS:
-        find_missing_fact(partial(_check_relation, relation, given_launch, sink))
-    skipped = _check_layout(facts, sink, next((one for one in written if one in MEMORY), ""))
-    lint_environment(script, facts.known_problem, facts.known_layout, sink)
-    return skipped
+        find_missing_fact(partial(_check_relation, relation, given, sink))
 
 
 def _check_relation(relation: Callable[[Launch], Found | None], launch: Launch, sink: Sink) -> None:
@@ -186,7 +241,7 @@ def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
             break
         if flag.name in unknown and flag.name not in compared:
             continue
-        fault = _check_flag(flag, spellings, launch.stock, version)
+        fault = _check_flag(flag, spellings, launch, version)
         if fault is not None:
             found.add(flag.word.span)
             sink.report(*fault, span=flag.word.span)
@@ -194,20 +249,23 @@ def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
 
 
 def _check_flag(
-    flag: LaunchFlag, spellings: list[str], stock: bool, version: str
+    flag: LaunchFlag, spellings: list[str], launch: MegatronLaunch, version: str
 ) -> tuple[str, Finding] | None:
     """Return (code, finding) for an invalid flag, else None.
 
-    A flag that may belong to the user's program counts as valid. ``stock`` is True if the program
-    is Megatron's own.
+    A flag that may belong to the user's program counts as valid.
     """
     if flag.name in removed_flags():
-        return ("F01", explain_unknown_flag(flag.name, spellings, version)) if stock else None
+        finding = explain_unknown_flag(flag.name, spellings, version)
+        return ("F01", finding) if launch.stock else None
+    if flag.name in flags_of_copies():
+        return None
     if flag.name not in spellings:
         if flag.name in rows_of_known_flags(PACKAGE) or _is_misspelled(flag.name, spellings):
             return "F01", explain_unknown_flag(flag.name, spellings, version)
         return None
-    fault = _check_flag_values(flag, stock)
+    # Copies of Megatron can read other values, such as one number of experts per layer.
+    fault = None if launch.copied else _check_flag_values(flag, launch.stock)
     return None if fault is None else ("F03", fault)
 
 
@@ -216,9 +274,7 @@ def _check_flags_of_program(launch: MegatronLaunch, version: str, sink: Sink) ->
 
     The script gets a single finding, because a user's copy of the program may define many flags.
     """
-    known = rows_of_known_flags(PACKAGE).keys() | removed_flags().keys()
-    names = dict.fromkeys(one.name for one in launch.flags if one.name not in known)
-    own = list(islice(names, MOST_COMPARED))
+    own = unknown_flags(launch.flags)[:MOST_COMPARED]
     unknown = [name for name in own if not _is_misspelled(name, flags_of(version))]
     if not unknown or not launch.stock:
         return
@@ -251,9 +307,9 @@ def _is_misspelled(name: str, spellings: list[str]) -> bool:
 def _check_flag_values(flag: LaunchFlag, stock: bool) -> Finding | None:
     """Return a finding if the flag's values are invalid, else None.
 
-    Values that are known only at run time are not checked. The allowed values of a flag
-    (``choices``) are checked only if ``stock`` is true, which means that the program is Megatron's
-    own.
+    Values that are known only at run time are not checked. The allowed values of a flag (choices
+    and ranges) are checked only if ``stock`` is true, which means that the program is Megatron's
+    own. Other programs can replace a value, such as ``--num-layers -1`` by that of a checkpoint.
     """
     count = value_count(flag.name)
     values = flag.values if count is None else flag.values[:count]
@@ -262,9 +318,9 @@ def _check_flag_values(flag: LaunchFlag, stock: bool) -> Finding | None:
         return None
     words = tuple(word.text for word in flag.values)
     row = rows_of_known_flags(PACKAGE)[flag.name]
-    return find_value_fault(
-        ExtraArgument(flag.name, words, 0), row if stock else {**row, "choices": None}
-    )
+    limits = () if stock else ("choices", *BOUNDS)
+    row = {key: limit for key, limit in row.items() if key not in limits}
+    return find_value_fault(ExtraArgument(flag.name, words, 0), row)
 
 
 def _is_redirection(word: Word) -> bool:
@@ -286,13 +342,15 @@ def _check_program(script: LintedScript, facts: MegatronJobFacts, known: bool, s
             sink.report("E10", replace(finding, causes=()), span=word.span)
 
 
-def _check_layout(facts: MegatronJobFacts, sink: ScriptSink, unmodeled: str) -> list[SkippedRule]:
+def _check_layout(
+    facts: MegatronJobFacts, sink: ScriptSink, exempt: Collection[str], unmodeled: str
+) -> list[SkippedRule]:
     """Check all layout rules; return the rules that need a fact which the script does not contain.
 
-    If no rule is violated, report advice on performance as well. ``unmodeled`` is a flag of the
-    script whose effect on memory PARC does not model, or "" if there is no such flag.
+    Rules with a code in ``exempt`` are left out. If no rule is violated, report advice on
+    performance as well. ``unmodeled`` is a flag of the script whose effect on memory PARC does not
+    model, or "" if there is no such flag.
     """
-    exempt = OF_DENSE_MODELS if facts.guessed_experts else ()
     skipped, broken = check_layout(facts, FRAMEWORK, sink, exempt, unmodeled)
     for advice in () if broken else ADVICE:
         find_missing_fact(partial(advice, facts.known_problem, facts.known_layout, sink))

@@ -38,6 +38,8 @@ class Launch:
     is_open: bool
     """True if flags might be added at run time."""
     facts: MegatronJobFacts
+    programs: tuple[str, ...] = ()
+    """Paths of the Python programs that the script starts."""
 
     def numbers(self, name: str) -> list[int]:
         """Return the whole numbers that the flag ``name`` sets; [] if the flag is not certain."""
@@ -217,6 +219,29 @@ def check_batch_ramp(launch: Launch) -> Found | None:
     return name, "B01", finding
 
 
+def check_zero_of_pipeline_engine(launch: Launch) -> Found | None:
+    """Check that Megatron-DeepSpeed does not shard gradients in DeepSpeed's pipeline engine (P12).
+
+    It uses this engine unless --no-pipeline-parallel is given, even for one stage. Sources:
+    Megatron-DeepSpeed pretrain_gpt.py, model_provider; deepspeed/runtime/pipe/engine.py.
+    """
+    name = "--zero-stage"
+    stage = launch.number(name)
+    if stage is None or stage < 2 or launch.is_open:
+        return None
+    trains = any("pretrain_gpt" in program for program in launch.programs)
+    if not trains or not launch.has("--deepspeed") or launch.has("--no-pipeline-parallel"):
+        return None
+    finding = Finding(
+        f"ZeRO stage {stage} is not possible in DeepSpeed's pipeline engine",
+        label="Megatron-DeepSpeed uses this engine, also for one stage, without "
+        "--no-pipeline-parallel",
+        help="use --zero-stage 1, or add --no-pipeline-parallel if the pipeline has one stage",
+        fix=f"{name} 1",
+    )
+    return name, "P12", finding
+
+
 RELATIONS: tuple[Callable[[Launch], Found | None], ...] = (
     check_optimizer_copies,
     check_virtual_stages,
@@ -227,5 +252,6 @@ RELATIONS: tuple[Callable[[Launch], Found | None], ...] = (
     check_layer_list,
     check_evaluation_batch,
     check_batch_ramp,
+    check_zero_of_pipeline_engine,
 )
 """All checks of this module."""

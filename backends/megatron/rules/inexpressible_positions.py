@@ -15,6 +15,11 @@ LATENT_ORIGINAL = 4096
 """``original_max_position_embeddings`` of MLATransformerConfig, which has no flag."""
 # First version with --yarn-original-max-position-embeddings.
 YARN_SINCE = (0, 19)
+NO_FLAG = {
+    "longrope": "each frequency has a factor of its own",
+    "dynamic": "sequences longer than max_positions change the rotary base",
+}
+"""Scaling of rotary positions that no flag sets -> its description."""
 
 
 def explain_inexpressible(
@@ -54,17 +59,7 @@ def inexpressible_positions(model: Model, version: str) -> Iterator[CodedFinding
                 else "",
             ),
         )
-    if position.scaling == "linear" and position.scaling_factor != int(position.scaling_factor):
-        yield CodedFinding(
-            "E04",
-            "model.position.scaling_factor",
-            explain_inexpressible(
-                f"the linear rope scaling {position.scaling_factor} is not an integer",
-                "--rotary-seq-len-interpolation-factor accepts only integers",
-                "integers",
-                model,
-            ),
-        )
+    yield from _inexpressible_scaling(model)
     if (message := _explain_inexpressible_yarn(model, version)) is not None:
         yield CodedFinding(
             "E04",
@@ -86,6 +81,33 @@ def inexpressible_positions(model: Model, version: str) -> Iterator[CodedFinding
                 f"Megatron cannot build MTP layers with {position.kind} positions",
                 f"position.kind {position.kind}, must be rope or none",
                 "MTP with rope or without positions",
+                model,
+            ),
+        )
+
+
+def _inexpressible_scaling(model: Model) -> Iterator[CodedFinding]:
+    """Yield findings for a scaling of rotary positions other than YaRN that no flag can express."""
+    position = model.position
+    if position.scaling == "linear" and position.scaling_factor != int(position.scaling_factor):
+        yield CodedFinding(
+            "E04",
+            "model.position.scaling_factor",
+            explain_inexpressible(
+                f"the linear rope scaling {position.scaling_factor} is not an integer",
+                "--rotary-seq-len-interpolation-factor accepts only integers",
+                "integers",
+                model,
+            ),
+        )
+    if position.scaling in NO_FLAG:
+        yield CodedFinding(
+            "E04",
+            "model.position.scaling",
+            explain_inexpressible(
+                f"Megatron has no flag for {position.scaling} scaling of positions",
+                NO_FLAG[position.scaling],
+                "llama3, linear and YaRN scaling",
                 model,
             ),
         )

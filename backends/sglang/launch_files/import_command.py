@@ -65,10 +65,17 @@ def starts_sglang(words: list[Word]) -> bool:
 
 
 def _starts_server(statement: list[Word]) -> bool:
-    return any(word.text == SERVER for word in statement) or any(
-        word.text.rpartition("/")[2] == "sglang" and after.text == "serve"
-        for word, after in pairwise(statement)
-    )
+    return _server_start(statement) is not None
+
+
+def _server_start(statement: list[Word]) -> Word | None:
+    """Return the word of a statement that starts SGLang's server; None if there is none."""
+    for word, after in pairwise([*statement, *statement[-1:]]):
+        if word.text == SERVER or (
+            word.text.rpartition("/")[2] == "sglang" and after.text == "serve"
+        ):
+            return word
+    return None
 
 
 def read_sglang_args(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -96,10 +103,15 @@ def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
     """
     own = ("--port", "--dist-init-addr", "--nnodes") if from_parc else ()
     signs = (*TABLE.rows, *SIGNS, SERVER, "serve", *own)
+    starts = {one[0].statement: start for one in statements(words) if (start := _server_start(one))}
     flags = [
         _normalized_flag(flag)
         for flag in flags_in_statements(words, signs)
+        # Flags before the server belong to a launcher, such as srun.
         if flag.name.startswith("--")
+        and not (
+            (start := starts.get(flag.word.statement)) is not None and flag.word.span < start.span
+        )
     ]
     old = any(flag.name == OLD_SWITCH for flag in flags)
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
+from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.options import SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
@@ -35,10 +36,41 @@ def report_flag_faults(
     """Report unknown flags (F01) and invalid values (F03), as found by ``check``."""
     if flags:
         sink.checked.update(("F01", "F03"))
+    # A name such as --model{{- if ... }} is known only when the template is filled in.
+    flags = [flag for flag in flags if not re.search(r"[${}]", flag.name)]
     # Each unknown flag is compared with all known ones, so only listed findings are computed.
     faults = ((flag, fault) for flag in flags if (fault := check(flag)) is not None)
     for flag, (code, finding) in islice(faults, MOST_PER_CODE + 1):
         sink.report(code, finding, span=flag.word.span)
+
+
+def statements_of_others(
+    words: Iterable[Word], starts: Collection[int], known: Collection[str]
+) -> set[int]:
+    """Return the numbers of the statements that start another program than the server.
+
+    Their flags can have the names of the server's flags. A statement that starts with a flag, a
+    variable, an assignment, or a key of YAML contains arguments, which belong to the server if one
+    of them is a long flag of it.
+
+    Args:
+        words: words of the script.
+        starts: numbers of the statements that start the server.
+        known: flags of the server.
+    """
+
+    def is_list(one: list[Word]) -> bool:
+        first = one[0]
+        if not (first.is_flag or first.dynamic or first.variable):
+            return re.match(r"\w+\+?=|\S+:$|#!", first.text) is not None
+        flags = {word.text.partition("=")[0].replace("_", "-") for word in one if word.is_flag}
+        return not flags or any(flag in known for flag in flags if flag.startswith("--"))
+
+    return {
+        one[0].statement
+        for one in statements(words)
+        if one[0].statement not in starts and not is_list(one)
+    }
 
 
 def value_count(row: Mapping[str, Any]) -> int | None:

@@ -23,7 +23,10 @@ ProgramKind = Literal["", "decoder", "transformers", "trainer"]
 EMITTED = ("transformers", "trainer")
 """Values of ``launch.program`` that name a program which PARC emits."""
 # transformers 5.20: models whose code is only in their repositories, and multi-modal models.
-_REMOTE_CODE = (*("bailing_moe", "bailing_moe_v2", "deci", "grok", "mimo", "nemotron-nas"),)
+_REMOTE_CODE = (
+    *("bailing_moe", "bailing_moe_v2", "chatglm", "deci", "exaone", "grok", "internlm2", "mimo"),
+    *("minimax_m1", "nemotron-nas"),
+)
 _EQUAL_CLASS = {"kimi_k2": "deepseek_v3"}
 """Family whose repositories contain a copy of a class of transformers -> family of that class."""
 _NO_CAUSAL_CLASS = (

@@ -16,7 +16,12 @@ from parc.backends.shared.serving.lint_server import (
     field_spans,
     report_flag_faults,
     rules_without_sizes,
+    statements_of_others,
     value_count,
+)
+from parc.backends.shared.serving.lint_several_servers import (
+    ServerDefaults,
+    check_servers_of_one_host,
 )
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
@@ -39,7 +44,7 @@ from parc.backends.vllm.plan_checks import ALLOCATOR, EXPANDABLE, PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
-from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.check_rules import check_service
 from parc.compiler.tools.lint.flag_rules import broken_couplings
 from parc.compiler.tools.lint.launch_lines import read_job_size
@@ -47,11 +52,26 @@ from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
+OMNI = "--omni"
+"""Flag that starts vLLM-Omni instead of vLLM (github.com/vllm-project/vllm-omni)."""
 RANKS = (
     *("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
     "--prefill-context-parallel-size",
 )
 """Flags whose product is the number of ranks of all hosts (engine/arg_utils.py)."""
+
+SERVER = ServerDefaults(
+    "--gpu-memory-utilization",
+    0.9,
+    8000,
+    RANKS,
+    (
+        *("--headless", "--data-parallel-rank", "--data-parallel-start-rank", "--nnodes"),
+        *("--data-parallel-address", "--data-parallel-hybrid-lb", "--data-parallel-external-lb"),
+        *("--distributed-executor-backend", "--device-ids", "--uds"),
+    ),
+)
+"""Defaults of vLLM 0.28 to 0.33; its default share of the memory is 0.9 or more."""
 
 
 @frozen
@@ -63,6 +83,8 @@ class _Command:
     """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
     """True if the script can add further flags at run time."""
+    starts: Mapping[int, Word]
+    """Number of each statement that starts a server -> last word of the command."""
     model: str
     """Checkpoint that is served; empty: unknown."""
 
@@ -84,13 +106,14 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     """
     version = options.version or DEFAULT_VERSION
     command = _read_command(script, version)
-    report_flag_faults(command.flags, partial(_check_flag, version), sink)
     written = {flag.name: flag for flag in command.flags}
+    report_flag_faults(command.flags, partial(_check_flag, version, OMNI in written), sink)
     for broken in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(broken.code, broken.finding, span=broken.flag.word.span)
     if not command.is_open:
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)
+    check_servers_of_one_host(script, command.starts, command.flags, SERVER, sink)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)
     spans = field_spans(TABLE.fields, command.sure)
@@ -132,20 +155,39 @@ def _read_command(script: LintedScript, version: str) -> _Command:
     Its flags are those after ``vllm serve`` in the same statement, and those in other statements,
     such as shell arrays.
     """
-    start = next((after for word, after in _word_pairs(script) if starts_server(word, after)), None)
+    starts: dict[int, Word] = {}
+    for word, after in _word_pairs(script):
+        if starts_server(word, after):
+            starts.setdefault(after.statement, after)
     found = []
+    others = statements_of_others(script.words, starts, rows_of_known_flags(PACKAGE))
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
-        same = start is not None and flag.word.statement == start.statement
-        if start is not None and same and flag.word.span < start.span:
-            continue
-        found.append(replace(flag, name=long_flag_name(flag.name)))
+        start = starts.get(flag.word.statement)
+        # Flags before the server belong to a launcher, such as srun.
+        before = start is not None and flag.word.span < start.span
+        if not before and flag.word.statement not in others:
+            found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = certain_flags(script, found)
-    statement = () if start is None else (start.statement,)
+    is_open = script.is_open(found, partial(_value_count, version), starts)
     return _Command(
         tuple(found),
         sure,
-        script.is_open(found, partial(_value_count, version), statement),
+        is_open or _has_several_lists(script, found, starts),
+        starts,
         _served_checkpoint(script, sure),
+    )
+
+
+def _has_several_lists(
+    script: LintedScript, flags: list[LaunchFlag], starts: Mapping[int, Word]
+) -> bool:
+    """Return True if several lists of flags are outside the command and outside variables.
+
+    A recipe in YAML lists the flags of optional features in this way, and may leave them out.
+    """
+    numbers = {flag.word.statement for flag in flags} - starts.keys()
+    return (
+        sum(one[0].is_flag for one in statements(script.words) if one[0].statement in numbers) > 1
     )
 
 
@@ -162,10 +204,15 @@ def _value_count(version: str, name: str) -> int | None:
     return value_count(rows_of_known_flags(PACKAGE, version).get(normalize_flag(name), {}))
 
 
-def _check_flag(version: str, flag: LaunchFlag) -> FlagFault | None:
-    """Return the fault if ``version`` of vLLM rejects the flag or its value, else None."""
+def _check_flag(version: str, has_omni: bool, flag: LaunchFlag) -> FlagFault | None:
+    """Return the fault if ``version`` of vLLM rejects the flag or its value, else None.
+
+    ``has_omni`` is True if the command starts vLLM-Omni.
+    """
     name = flag.name.partition(".")[0]
     row = rows_of_known_flags(PACKAGE, version).get(name)
+    if row is None and has_omni:
+        return None  # vLLM-Omni adds flags of its own
     if row is None:
         return "F01", explain_unknown_flag(flag.name, version)
     # A name such as --speculative-config.method sets one key of a JSON value.

@@ -52,7 +52,7 @@ _OPTIONAL_FIELDS = {
             "requires",
         ),
     ),
-    "position": ("base", "percent", "dims", "type"),
+    "position": ("base", "percent", "dims", "type", "ratio"),
 }
 _OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "dense_if_null": (bool, "be true or false"),

@@ -23,6 +23,9 @@ _SCALINGS = {
     "llama3": "llama3",
     "linear": "linear",
     "yarn": "yarn",
+    "dynamic": "dynamic",
+    "longrope": "longrope",
+    "su": "longrope",  # the name in the first configs of Phi-3
     "mrope": "none",
     # A fraction of each head is rotated, with the frequencies of the whole head (Gemma 4).
     "proportional": "none",
@@ -122,6 +125,22 @@ def _rotary_positions_with_alpha(
     }
 
 
+def _rotary_positions_with_ratio(
+    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the ``PositionSpec`` fields of ChatGLM's rotary encoding.
+
+    Half of each head is rotated, with the base 10,000 times the ratio (modeling_chatglm.py,
+    RotaryEmbedding).
+    """
+    return {
+        "kind": "rope",
+        "base": 10_000 * keys.positive_number(names["ratio"]),
+        "percent": 0.5,
+        "max_positions": keys.whole_number(names["max_positions"]),
+    }
+
+
 def _rotary_or_no_positions(
     keys: ConfigKeys, names: Names, found: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -149,6 +168,7 @@ POSITION_FORMS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[
     "alpha_rope": _rotary_positions_with_alpha,
     "learned": _learned_positions,
     "none": _no_positions,
+    "ratio_rope": _rotary_positions_with_ratio,
     "rope": _rotary_positions,
     "rope_or_none": _rotary_or_no_positions,
 }
@@ -189,6 +209,8 @@ def _rotary_scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[st
         keys.add_note("K02", key, message, valid_values_help(_SCALINGS))
     if scaling is None or scaling == "none":
         return {}
+    if scaling == "longrope":
+        return _longrope_fields(keys, rope)
     found: dict[str, Any] = {
         "scaling": scaling,
         "scaling_factor": check_positive_number(
@@ -207,6 +229,26 @@ def _rotary_scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[st
     if original is not None:
         found["original_max_positions"] = int(check_positive_number(keys, key, original))
     return found
+
+
+def _longrope_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``PositionSpec`` fields of LongRoPE, without its factors per frequency.
+
+    The length before scaling is in the settings or next to them, and the factor of the length
+    follows from it (transformers, modeling_rope_utils.py, _compute_longrope_parameters).
+    """
+    name, key = "original_max_position_embeddings", _rotary_settings_key(keys)
+    longest = keys.whole_number("max_position_embeddings")
+    written = rope.get(name, keys.config.get(name, longest))
+    original = int(check_positive_number(keys, key, written, label=name))
+    factor = rope.get("factor")
+    return {
+        "scaling": "longrope",
+        "scaling_factor": max(longest / max(original, 1), 1.0)
+        if factor is None
+        else check_positive_number(keys, key, factor, label=f"{key}.factor"),
+        "original_max_positions": original,
+    }
 
 
 def _add_notes_on_assumed_values(

@@ -15,6 +15,7 @@ from itertools import groupby
 from parc.compiler.diagnostics import Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.here_documents import HereDocuments
+from parc.compiler.tools.importers.manifest_arguments import join_manifest_arguments
 
 # Bounds for hostile or generated input: a script is read in linear time and memory.
 MOST_WORDS = 200_000
@@ -72,8 +73,8 @@ class Word:
 
     @property
     def dynamic(self) -> bool:
-        """True if the shell computes a part of the word at run time."""
-        return "$" in self.text or "`" in self.text
+        """True if the shell, or a template engine, computes a part of the word at run time."""
+        return "$" in self.text or "`" in self.text or "{{" in self.text
 
     @property
     def is_flag(self) -> bool:
@@ -95,6 +96,10 @@ class _WordScanner:
             one.body_start: one.end for one in HereDocuments(text) if not one.is_script
         }
         self.words: list[Word] = []
+
+    def scan_script(self) -> None:
+        """Append all words of the text to ``words``."""
+        self.scan_words(0, len(self._text), 0)
 
     def scan_words(self, start: int, end: int, depth: int) -> None:
         """Append the words of a part of the text to ``words``.
@@ -220,8 +225,8 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     value yields no word. A variable whose value is a command yields no word either, because the
     words of this command are already returned at the assignment.
     """
-    scanner = _WordScanner(text, file)
-    scanner.scan_words(0, len(text), 0)
+    scanner = _WordScanner(join_manifest_arguments(text), file)
+    scanner.scan_script()
     values: dict[str, str] = {}
     for name, value in shell_assignments(scanner.words):
         # The last assignment counts, also if its value is unknown.

@@ -206,7 +206,7 @@ def framework_or_even_split(
     """
     found = framework.find_split(problem, pp, vpp)
     if found is None or (not given and found.form != "even"):
-        return truncated_split(problem.model.layers, pp, vpp)
+        return truncated_split(problem.model.layers, pp, vpp, problem.model.mtp_layers)
     return found
 
 

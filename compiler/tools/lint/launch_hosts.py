@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
@@ -19,7 +20,7 @@ _ONE_HOST = re.compile(r"(^| )(-w|--nodelist|-N ?1|--nodes[= ]1)\b")
 
 
 def lint_hosts(
-    script: LintedScript, gpus_per_task: Mapping[str, Span], nodes: int | None, sink: Sink
+    script: LintedScript, visible: Mapping[int, Span], nodes: int | None, sink: Sink
 ) -> None:
     """Report launches that cannot work on several hosts or with the GPUs of a task.
 
@@ -28,8 +29,8 @@ def lint_hosts(
 
     Args:
         script: the script.
-        gpus_per_task: value of the directive ``--gpus-per-task`` -> its position; empty if the
-            script does not have the directive.
+        visible: number of GPUs that a directive lets each task see -> position of the directive;
+            empty if no directive limits them.
         nodes: number of hosts of the job; None if unknown.
         sink: receives the findings.
     """
@@ -40,8 +41,34 @@ def lint_hosts(
         _check_node_rank(launches, nodes, script.branches, sink)
     for words, text in launches:
         _check_standalone(words, text, sink)
-        for value, span in gpus_per_task.items():
-            _check_visible_gpus(text, words, value, span, sink)
+        limits = {**visible, **_limits_of_srun(words)}
+        for count, span in limits.items():
+            _check_visible_gpus(text, words, count, span, sink)
+
+
+def check_launcher_hosts(
+    script: LintedScript, allocated: int | None, directive: Span | None, sink: Sink
+) -> None:
+    """Report a launcher that waits for more hosts than the job has (L35).
+
+    ``allocated`` is the number of hosts in ``directive``; None if it is unknown.
+    """
+    for words in statements(script.words) if allocated and directive is not None else ():
+        text = " ".join(word.text for word in words)
+        hosts = _HOSTS.search(text)
+        starts = any(word.text == "srun" for word in words)
+        if hosts is None or not starts or _ONE_HOST.search(text) or "--nodes" in text:
+            continue
+        word = next(one for one in words if "--nnodes" in one.text)
+        if int(hosts[1]) <= (allocated or 0) or word.span.line in script.branches:
+            continue
+        finding = Finding(
+            f"the launcher waits for {hosts[1]} hosts, but the job has {allocated}",
+            label=f"srun starts it on {allocated} hosts, so that the rendezvous never completes",
+            fix='--nnodes "$SLURM_NNODES"',
+            causes=(Cause("", "hosts of the job", directive),),
+        )
+        sink.report("L35", finding, span=word.span)
 
 
 def _check_node_rank(
@@ -81,11 +108,35 @@ def _check_standalone(words: list[Word], text: str, sink: Sink) -> None:
     sink.report("L09", finding, span=word.span)
 
 
-def _check_visible_gpus(text: str, words: list[Word], value: str, span: Span, sink: Sink) -> None:
+def visible_gpus(option: str, value: str) -> int | None:
+    """Return the number of GPUs that an option of Slurm lets a task see; None if it sees all.
+
+    Source: srun(1), --gpus-per-task and --gpu-bind. ``single:2`` gives two tasks the same GPU.
+    """
+    if option == "--gpu-bind" and value.startswith("single:"):
+        return 1
+    bound = option == "--gpu-bind" and value.startswith("per_task:")
+    counts = bound or option == "--gpus-per-task"
+    return (whole_number(value.rpartition(":")[2]) or None) if counts else None
+
+
+def _limits_of_srun(words: list[Word]) -> dict[int, Span]:
+    """Return (number of GPUs that a task can see -> its option) for the options of one srun."""
+    found = {}
+    texts = [word.text for word in words]
+    start = texts.index("srun") if "srun" in texts else len(texts)
+    for word, after in pairwise([*words[start:], *words[-1:]]):
+        name, equals, value = word.text.partition("=")
+        count = visible_gpus(name, value if equals else after.text)
+        if count is not None:
+            found[count] = word.span
+    return found
+
+
+def _check_visible_gpus(text: str, words: list[Word], visible: int, span: Span, sink: Sink) -> None:
     """Report a launcher that starts more processes than its task can see GPUs (L34)."""
     processes = _PROCESSES.search(text)
-    visible = whole_number(value.rpartition(":")[2])
-    if processes is None or not visible or int(processes[1]) <= visible:
+    if processes is None or int(processes[1]) <= visible:
         return
     if not any(word.text == "srun" for word in words):
         return
@@ -93,7 +144,7 @@ def _check_visible_gpus(text: str, words: list[Word], value: str, span: Span, si
         f"a task sees {visible} GPU{'s' * (visible > 1)}, but its launcher starts {processes[1]} "
         "processes",
         label="Slurm hides all other GPUs of the host from the task",
-        fix=f"--gpus-per-node={processes[1]}",
+        fix=f"--gpus-per-node={processes[1]}" if visible == 1 else f"--nproc-per-node {visible}",
         causes=(Cause("", "started here", words[0].span),),
     )
     sink.report("L34", finding, span=span)

@@ -13,16 +13,29 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import job_size_flags, whole_number
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
-    Word,
     shell_words,
     statements,
     unexpanded_ranges,
 )
-from parc.compiler.tools.lint.launch_hosts import lint_hosts
+from parc.compiler.tools.importers.slurm_time import (
+    TIME_FORMS,
+    UNLIMITED,
+    convert_time_limit,
+    time_limit_seconds,
+)
+from parc.compiler.tools.lint.launch_hosts import (
+    check_launcher_hosts,
+    lint_hosts,
+    visible_gpus,
+)
+from parc.compiler.tools.lint.launch_network import check_network
 from parc.compiler.tools.lint.script import LintedScript
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
-_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
+_SHORT = {
+    **{"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"},
+    "-t": "--time",
+}
 MOST = 999_999
 """Maximum number of hosts, and of GPUs per host; larger numbers count as unknown."""
 _SET_BY_SLURM = re.compile(
@@ -36,10 +49,8 @@ _OF_A_TASK = re.compile(
     r"(?i:rank)\w*[= ][\"']?(?P<word>\$\{?(?P<name>SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b)"
 )
 """Matches a rank option or variable that is set to a variable which Slurm sets in each task."""
-# Names of interfaces and hosts that exist on each host, but lead to no other host.
-_MASTER = ("--master-addr", "--master_addr")
-_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-_UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
+_DYNAMIC_RANKS = re.compile(r"--rdzv[-_]backend[= ]+[\"']?c10d\b")
+"""Matches the rendezvous of torchrun that assigns node ranks itself and ignores given ones."""
 
 
 @frozen
@@ -175,7 +186,8 @@ def starts_job_launcher(script: LintedScript) -> bool:
 def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
-    These are contradictory options of Slurm (L04, L05), an impossible segment size (L28), a wrong
+    These are contradictory options of Slurm (L04, L05), a time limit that Slurm cannot read (L17),
+    an impossible segment size (L28), a wrong
     number of processes per host (L01, L02), Slurm variables that are expanded too early (L08),
     launches that cannot work on several hosts (``lint_hosts``), and addresses and interfaces that
     other hosts cannot reach (L09, N01, N02).
@@ -185,13 +197,25 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
     if options:
         _check_tasks_per_host(script, options, sink)
         _check_task_variables(script, sink)
-    nodes = read_job_size(script).nodes
-    _check_segment(options.get("--segment"), nodes, sink)
-    per_task = {one.value: one.span for one in options.values() if one.name == "--gpus-per-task"}
-    lint_hosts(script, per_task, nodes, sink)
+    hosts = read_job_size(script).nodes
+    _check_time(options.get("--time"), sink)
+    _check_segment(options.get("--segment"), hosts, sink)
+    visible = {
+        count: one.span
+        for one in options.values()
+        if (count := visible_gpus(one.name, one.value)) is not None
+    }
+    gpus = _directive_gpus({name: one.value for name, one in options.items()}, 1)
+    shared = options.get("--gpus-per-node") or options.get("--gres")
+    if not visible and gpus is not None and shared is not None:
+        visible[gpus] = shared.span
+    lint_hosts(script, visible, hosts, sink)
+    nodes = options.get("--nodes")
+    allocated = _parse_count(nodes.value) if nodes is not None else None
+    check_launcher_hosts(script, allocated, nodes.span if nodes is not None else None, sink)
     # On one host, and possibly if their number is unknown, addresses of the host itself are right.
-    if (nodes or 1) > 1:
-        _check_network(script, sink)
+    if (hosts or 1) > 1:
+        check_network(script, hosts or 1, sink)
 
 
 def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
@@ -215,6 +239,24 @@ def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
                 causes=(Cause("", "conflicting option", other.span),),
             )
             sink.report("L05", finding, span=per_gpu.span)
+
+
+def _check_time(limit: DirectiveOption | None, sink: Sink) -> None:
+    """Report a time limit that Slurm cannot read (L17)."""
+    text = limit.value.strip() if limit is not None else ""
+    # A word without a digit is a placeholder.
+    is_plain = re.fullmatch(r"(?=.*\d)[\w:.-]+", text) is not None
+    if limit is None or not is_plain or text.lower() in UNLIMITED or time_limit_seconds(text):
+        return
+    if time_limit_seconds(text) == 0:  # Slurm reads 0 as no limit of the job's own
+        return
+    meant = convert_time_limit(text)
+    finding = Finding(
+        f"Slurm cannot read the time limit {text!r}",
+        help=TIME_FORMS,
+        fix=f"--time={meant}" if meant else "",
+    )
+    sink.report("L17", finding, span=limit.span)
 
 
 def _check_segment(segment: DirectiveOption | None, nodes: int | None, sink: Sink) -> None:
@@ -280,7 +322,7 @@ def _runs_training_script(texts: list[str]) -> bool:
 
 def _check_task_variables(script: LintedScript, sink: Sink) -> None:
     """Report Slurm's per-task variables that the batch script expands before srun (L08)."""
-    if "srun" not in {word.text for word in script.words}:
+    if "srun" not in {word.text for word in script.words} or read_job_size(script).nodes == 1:
         return
     literal = unexpanded_ranges(script.text)
     for match in _OF_A_TASK.finditer(script.text):
@@ -288,7 +330,8 @@ def _check_task_variables(script: LintedScript, sink: Sink) -> None:
         line = script.text.count("\n", 0, at) + 1
         column = at - script.text.rfind("\n", 0, at)
         inside = any(start <= at < end for start, end in literal)
-        if not (inside or line in script.branches):
+        ignored = "_RANK=" not in match[0].upper() and _DYNAMIC_RANKS.search(script.text)
+        if not (inside or ignored or line in script.branches):
             span = Span(script.name, line, column, len(match["word"]))
             sink.report("L08", _explain_early_expansion(match["name"]), span=span)
 
@@ -299,47 +342,3 @@ def _explain_early_expansion(name: str) -> Finding:
         label=f"${name} is 0 in the batch script, which runs as task 0",
         fix="quote the command for the tasks: srun bash -c '...'",
     )
-
-
-def _check_network(script: LintedScript, sink: Sink) -> None:
-    """Report addresses and interfaces that other hosts cannot reach (L09, N01, N02)."""
-    found: dict[str, tuple[str, Word]] = {}
-    for word in script.words:
-        match = re.fullmatch(r"([A-Z_]+)=(\S*)", word.text)
-        if match and not word.dynamic and word.span.line not in script.branches:
-            found[match[1]] = (match[2], word)
-
-    if "MASTER_ADDR" in found and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
-        value, word = found["MASTER_ADDR"]
-        finding = Finding(
-            f"MASTER_ADDR is {value!r}, which is a different machine on every host",
-            fix='MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-        )
-        sink.report("L09", finding, span=word.span)
-    nodes = read_job_size(script).nodes
-    for flag in script.sure_flags(script.flags(_MASTER)) if nodes and nodes > 1 else ():
-        host = flag.values[0].text if flag.name in _MASTER and flag.values else ""
-        if host in _LOCAL_HOSTS:
-            finding = Finding(
-                f"{flag.name} is {host!r}, which is a different machine on every host",
-                label=f"the script starts {nodes} hosts",
-                help="use a name or an address of node rank 0 that all other hosts can reach",
-            )
-            sink.report("L09", finding, span=flag.word.span)
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        if name in found and found[name][0].lstrip("=").startswith(_UNROUTED):
-            value, word = found[name]
-            finding = Finding(
-                f"{name} is {value}, an interface that does not reach other hosts",
-                help=f"set {name} to an interface on a network that connects all hosts",
-            )
-            sink.report("N01", finding, span=word.span)
-    if "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text:
-        value, word = found["NCCL_SOCKET_IFNAME"]
-        # A copy of an interface that N01 reports would repeat the mistake.
-        unrouted = value.lstrip("=").startswith(_UNROUTED)
-        finding = Finding(
-            "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not: Gloo may use 127.0.0.1",
-            fix="" if unrouted else f"export GLOO_SOCKET_IFNAME={value}",
-        )
-        sink.report("N02", finding, span=word.span)

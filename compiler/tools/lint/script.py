@@ -69,8 +69,8 @@ class LintedScript:
     ) -> bool:
         """Return True if a variable in the statements of ``flags`` might add flags at run time.
 
-        Two kinds of variables are ignored: values of a flag, and variables before the program,
-        which can contain only flags of launchers.
+        Two kinds of variables are ignored: single values of a flag, and variables before the
+        program, which can contain only flags of launchers.
 
         Args:
             flags: flags of the framework.
@@ -91,7 +91,9 @@ class LintedScript:
                 id(word) for word in flag.values[: len(flag.values) if count is None else count]
             }
         return any(
-            word.dynamic and id(word) not in after and self._can_expand_to_flags(word)
+            word.dynamic
+            and (id(word) not in after or word.text.endswith(("[@]}", "$@")))
+            and self._can_expand_to_flags(word)
             for word in self.words
             if word.statement in statements
             and not _is_before(word.span, programs.get(word.statement))
@@ -100,8 +102,11 @@ class LintedScript:
     def _can_expand_to_flags(self, word: Word) -> bool:
         """Return True if ``word`` is a variable that might contain flags (``$ARGS``, ``$@``).
 
-        Arrays that the script itself assigns are excluded, because their flags are known.
+        Arrays that the script itself assigns are excluded, because their flags are known. A part
+        of a template (``{{- if .Values.x }}``) might add flags, too.
         """
+        if "{{" in word.text:
+            return True
         if "=" in word.text.partition("$")[0]:
             return False
         names = _EXPANSION.findall(word.text)

@@ -1,0 +1,60 @@
+"""Options of torchtitan: those that the plan sets, and ranges in ``launch.args`` and TOML files."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.backends.shared.extra_arguments import bounds_outside_parser
+from parc.compiler.diagnostics import Sink
+from parc.compiler.tools.importers.import_files import import_files
+from tests.compiled import planned
+
+SPEC = {
+    "parc": 1,
+    "name": "t",
+    "model": "llama-3.1-8b",
+    "cluster": {"node": "hgx-h100", "nodes": 1},
+    "job": {"sequence_length": 8192, "global_batch": 64},
+    "emit": ["torchtitan", "torchrun"],
+}
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--parallelism.tensor_parallel_degree", "2"], ["F02"]),
+        (["--parallelism.tensor-parallel-degree=2"], ["F02"]),
+        (["--training.no-disable-cuda-graphs"], ["F02"]),
+        (["--hf_assets_path", "./other"], ["F02"]),
+        (["--metrics.log_freq", "0"], ["F03"]),
+        (["--training.gc_freq=-1"], ["F03"]),
+        (["--metrics.log_freq", "10", "--parallelism.spmd_backend", "partial_dtensor"], []),
+        (["metrics.log_freq"], ["F01"]),
+    ],
+)
+def test_options_that_contradict_the_plan_or_their_range_are_errors(
+    args: list[str], expected: list[str]
+) -> None:
+    _, sink = planned(SPEC | {"launch": {"args": args}})
+    found = [one.code.removeprefix("PARC-") for one in sink.diagnostics if "launch" in one.path]
+    assert found == expected
+
+
+def test_the_options_of_the_own_program_are_not_checked() -> None:
+    launch = {"args": ["--metrics.log_freq", "0"], "program": "mine.py"}
+    _, sink = planned(SPEC | {"launch": launch})
+    assert not [one for one in sink.diagnostics if one.path.startswith("launch.args")]
+
+
+OPTIONS = sorted(bounds_outside_parser("parc.backends.torchtitan").items())
+
+
+@pytest.mark.parametrize(("option", "row"), OPTIONS)
+def test_a_number_outside_its_range_is_reported_in_toml(option: str, row: dict[str, float]) -> None:
+    section, key = option.removeprefix("--").split(".")
+    for value, expected in ((row["minimum"] - 1, ["PARC-F03"]), (row["minimum"], [])):
+        text = f"[parallelism]\ncontext_parallel_degree = 1\n[{section}]\n{key} = {value}\n"
+        text = text if section != "parallelism" else f"[{section}]\n{key} = {value}\n"
+        sink = Sink()
+        import_files("torchtitan-toml", [(text, "job.toml")], sink)
+        assert [one.code for one in sink.diagnostics if one.code == "PARC-F03"] == expected
