@@ -22,7 +22,8 @@ from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 WIDTH = 1080
 LEFT, TOP, BREAK = 58, 6, 26
-MAX_BOXES = 4_000
+MAX_BOXES = 4_096
+"""Number of boxes of 16 stages with 32 micro-batches and 4 model chunks, forward and backward."""
 MAX_ROWS = 16
 MAX_NUMBERS = 1_000
 """Largest number of boxes for which micro-batch numbers are drawn."""
@@ -142,7 +143,7 @@ def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
             f"{shown.left_out:,} micro-batches are left out at the dotted lines."
         )
     if rows < layout.pp:
-        text += f" It shows {rows} of {layout.pp} stages."
+        text += f" The figure shows {rows} of {layout.pp} stages."
     return text
 
 
