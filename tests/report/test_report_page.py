@@ -148,6 +148,10 @@ def test_every_host_of_a_large_cluster_is_drawn() -> None:
         assert sum(len(list(boxes(path))) for path in picture.paths) == hosts
 
 
+def test_a_line_of_the_map_contains_whole_switches_or_an_equal_part_of_one() -> None:
+    assert len(cluster_map.cluster_map(planned("wide")).grid.columns) == 16  # 17 would fit
+
+
 def test_hosts_without_ranks_are_drawn_by_state() -> None:
     picture = Page(page("racks")).pictures[0]
     count = {
@@ -317,10 +321,15 @@ def test_the_command_of_the_second_candidate_estimates_it(name: str) -> None:
 
 def test_a_price_gives_the_page_a_cost_per_hour() -> None:
     plan = planned("gpt2-small")
+    assert isinstance(plan, Plan)
     cluster = replace(plan.problem.cluster, price_per_gpu_hour=2.5)
-    priced = replace(plan, problem=replace(plan.problem, cluster=cluster))  # type: ignore[type-var]
+    run = replace(plan.run, cost=123_456.7)
+    problem = replace(plan.problem, cluster=cluster)
+    priced = replace(plan, problem=problem, run=run)  # type: ignore[type-var]
     words = " ".join(Page(report_artifact(priced).text).text)
-    assert "cost per hour 20.00 for 8 GPUs," in " ".join(words.split())
+    words = " ".join(words.split())
+    assert "cost per hour 20.00 for 8 GPUs," in words
+    assert "cost 123,456.70 GPU-hours x price_per_gpu_hour" in words
     assert "cost per hour" not in " ".join(Page(page("gpt2-small")).text)
 
 

@@ -78,7 +78,13 @@ def test_a_damaged_file_gives_a_fragment_or_findings_inside_it(case: Case) -> No
 
 LONG = {
     "slurm-topology": ["SwitchName=" * 20_000, "a" * 300_000, "#" * 300_000, "\n" * 300_000],
-    "scontrol-nodes": ['{"nodes": ' * 100_000, "[" * 300_000, '{"nodes": [{"gres": "gpu:'],
+    "scontrol-nodes": [
+        "NODELIST" * 40_000,
+        "A " * 99_999 + "1",
+        '{"nodes": ' * 100_000,
+        "[" * 300_000,
+        '{"nodes": [{"gres": "gpu:',
+    ],
     "topograph": ["# a=" + " " * 200_000 + "b", "switches: {" * 200],
     "nvidia-smi-topo": ["\tGPU0" * 40_000, "n:" * 100_000, "\tGPU0\n" + "GPU0\tX\n" * 40_000],
     "ibnetdiscover": ['[1]\t"' * 1_000 + "\n", "{ SW Ports:1 " * 20_000],

@@ -63,8 +63,11 @@ def _file_option(name: str, tool: str) -> options.Decorator:
     help=f"GPU type, such as h100; the default is {GPU}.",
 )
 @click.option("--gpus", metavar="N", type=click.IntRange(1, 131_072), help="Number of GPUs.")
-@_file_option("slurm", "scontrol show nodes")
+@_file_option("slurm", "scontrol show nodes or sinfo")
 @_file_option("kubernetes", "kubectl get nodes -o json")
+@click.option(
+    "--partition", metavar="NAME", help="Partition of Slurm: only its hosts of the list are used."
+)
 @click.option(
     "--preset",
     metavar="NAME",
@@ -166,9 +169,11 @@ def _requested_cluster(
     if sink.failed():
         return None
     without_type = "" if preset or from_slurm or from_kubernetes else GPU
-    request = HostRequest(gpu or without_type, gpus, settings, hosts, library)
+    partition = given["partition"] or ""
+    request = HostRequest(gpu or without_type, gpus, settings, hosts, library, partition)
     if not from_slurm and not from_kubernetes:
-        return cluster_of_gpus(request, sink)
+        found = cluster_of_gpus(request, sink)
+        return replace(found, partition=partition) if found else None
     scheduler = "slurm" if from_slurm else "kubernetes"
     files = _read_node_lists(scheduler, from_slurm or from_kubernetes)
     lines = {name: tuple(text.splitlines()) for text, name in files}

@@ -7,7 +7,7 @@ a small cluster, each rack is a column of hosts and each host is a row of GPUs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
 
 from parc.compiler.ir import AnyPlan, Axis, Host, Mesh, Placement
@@ -146,7 +146,7 @@ def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells])
     deep = -(-most // across)
     pad, head = (4, 15) if named else (2, 0)
     wide, high = across * (side + 1) + 2 * pad - 1, deep * (side + 1) + 2 * pad - 1 + head
-    columns = max(1, (canvas.width + 6) // (wide + 6))
+    columns = _racks_per_line(look.plan, max(1, (canvas.width + 6) // (wide + 6)))
     for index, rack in enumerate(racks):
         x, y = index % columns * (wide + 6), index // columns * (high + 6)
         canvas.add_tooltip(
@@ -162,6 +162,22 @@ def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells])
     lefts = tuple(place * (wide + 6) + pad for place in range(min(columns, len(racks))))
     tops = tuple(float(line * (high + 6) + pad + head) for line in range(count))
     return HostGrid(len(racks), lefts, tops, across, side + 1, float(count * (high + 6) - 6))
+
+
+def _racks_per_line(plan: AnyPlan, most: int) -> int:
+    """Return the number of racks per line, at most ``most``.
+
+    If all switches above the racks have equally many racks, a line contains whole switches or an
+    equal part of one, unless such lines would be less than half full.
+    """
+    racks = plan.problem.cluster.racks
+    above = [rack.hosts[0].switch_path[1:2] for rack in racks]
+    sizes = {len(list(run)) for _, run in groupby(above)}
+    if len(sizes) != 1 or len(racks) <= most:
+        return most
+    size = sizes.pop()
+    fitting = (wide for wide in range(most, most // 2, -1) if wide % size == 0 or size % wide == 0)
+    return next(fitting, most)
 
 
 def _cells_per_row(cells: int, side: int) -> int:

@@ -36,7 +36,12 @@ from parc.compiler.report.page.tables import (
 from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
-from parc.compiler.report.text.run_text import MOCK_DATA, describe_work, run_table
+from parc.compiler.report.text.run_text import (
+    MOCK_DATA,
+    describe_work,
+    length_table,
+    run_table,
+)
 from parc.compiler.report.text.search_table import tie_note
 from parc.compiler.report.text.serving_tables import (
     format_intervals,
@@ -249,9 +254,9 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
     }
     if not isinstance(plan, ServingPlan):
         values["items"] = memory_table(plan)
-        values["run"] = html_table(
-            ("", "value", "formula or note"), run_table(plan), prose=(0, 1, 2)
-        )
+        # The first row of the text repeats the length in one line.
+        rows = (*length_table(plan.run), *run_table(plan)[1:])
+        values["run"] = html_table(("", "value", "formula or note"), rows, prose=(0, 2))
         values["traffic"] = traffic_chart(plan)
         values["stages"] = plan.layout.pp
     return values

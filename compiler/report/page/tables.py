@@ -137,7 +137,11 @@ def process_group_table(plan: AnyPlan) -> HtmlTable:
 
 
 def best_candidate_table(plan: AnyPlan) -> HtmlTable:
-    """Return the table of the candidates that the plan stores. The chosen layout is first."""
+    """Return the table of the candidates that the plan stores. The chosen layout is first.
+
+    Columns on experts are left out for a dense model, and the column ``split`` if it is equal for
+    all candidates.
+    """
     if isinstance(plan, ServingPlan):
         services = plan.search.ranked
         best = services[0].tokens_per_second
@@ -146,7 +150,13 @@ def best_candidate_table(plan: AnyPlan) -> HtmlTable:
         ]
         return html_table(SERVING_HEAD, rows, prose=(), strong=0)
     head, rows = candidate_table(plan.search, len(plan.search.ranked))
-    return html_table(head, rows, prose=(head.index("recompute"), head.index("split")), strong=0)
+    unused = {"ep", "etp"} if plan.problem.model.experts is None else set[str]()
+    if len({row[head.index("split")] for row in rows}) == 1:
+        unused.add("split")
+    kept = [at for at, name in enumerate(head) if name not in unused]
+    shown = [tuple(row[at] for at in kept) for row in (head, *rows)]
+    prose = tuple(at for at, name in enumerate(shown[0]) if name in ("recompute", "split"))
+    return html_table(shown[0], shown[1:], prose=prose, strong=0)
 
 
 def rejected_layout_table(plan: AnyPlan) -> HtmlTable:

@@ -22,8 +22,9 @@ from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 WIDTH = 1080
 LEFT, TOP, BREAK = 58, 6, 26
-MAX_BOXES = 4_000
-"""About the largest number of boxes in the figure; more ranks are sampled."""
+MAX_BOXES = 4_096
+"""Number of boxes of 16 stages with 32 micro-batches and 4 model chunks, forward and backward. Of
+more boxes, about this many are drawn: the ranks are sampled."""
 MAX_ROWS = 16
 """Largest number of ranks in the figure."""
 MAX_NUMBERS = 1_000
@@ -144,7 +145,7 @@ def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
             f"{shown.left_out:,} micro-batches are left out at the dotted lines."
         )
     if rows < layout.pp:
-        text += f" It shows {rows} of {layout.pp} stages."
+        text += f" The figure shows {rows} of {layout.pp} stages."
     return text
 
 

@@ -109,6 +109,26 @@ def run_table(plan: Plan) -> tuple[tuple[str, str, str], ...]:
     return (("run", describe_length(run), ""), *mock, *rows)
 
 
+def length_table(run: Run) -> tuple[tuple[str, str, str], ...]:
+    """Return (quantity, value, formula) rows on the length and the cost of the run."""
+    expected = "does not finish"
+    if run.wall_seconds is not None:
+        expected = format_duration(run.wall_seconds)
+    rows = [
+        ("steps", f"{run.steps:,}", "job.steps or job.tokens"),
+        ("expected time", expected, "training, checkpoints and restarts"),
+    ]
+    if run.gpu_hours is not None:
+        hours = format_without_exponent(run.gpu_hours, 3)
+        rows.append(("GPU-hours", hours, "expected time x GPUs"))
+    if run.energy_kwh is not None:
+        energy = f"at most {format_quantity(1e3 * run.energy_kwh, 'Wh')}"
+        rows.append(("energy", energy, "GPU-hours x power of a host / its GPUs x pue"))
+    if run.cost is not None:
+        rows.append(("cost", f"{run.cost:,.2f}", "GPU-hours x price_per_gpu_hour"))
+    return tuple(rows)
+
+
 def _best_interval_note(run: Run) -> str:
     best = f"best: {format_count(run.best_checkpoint_steps, 'step')}"
     return "the best one" if run.checkpoint_steps == run.best_checkpoint_steps else best

@@ -20,7 +20,7 @@ from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.cluster_section import merge_fragments
-from parc.compiler.topology.readers.reader_state import Fragment
+from parc.compiler.topology.readers.reader_state import Fragment, HostFilter
 from parc.compiler.topology.readers.registry import FORMATS, FileFormat, detect_format
 
 INVALID = re.compile(
@@ -69,13 +69,18 @@ def import_formats() -> dict[str, FileFormat]:
     return found | {"hf-config": HF_CONFIG}
 
 
-def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:
-    """Read files, given as (kind, text, name), into one spec fragment; None after an error."""
+def read_files(
+    files: Sequence[tuple[str, str, str]], sink: Sink, keep: HostFilter | None = None
+) -> Fragment | None:
+    """Read files, given as (kind, text, name), into one spec fragment; None after an error.
+
+    Hosts that ``keep`` does not accept are left out.
+    """
     # One fit uses all outputs of nccl-tests, so their fragments cannot be merged one by one.
     if {kind for kind, _, _ in files} == {"nccl-tests"}:
         return read_outputs([(text, name) for _, text, name in files], sink)
     formats = import_formats()
-    fragments = [formats[kind].reader(text, name, sink) for kind, text, name in files]
+    fragments = [_read_file(formats[kind], (text, name), sink, keep) for kind, text, name in files]
     read = [fragment for fragment in fragments if fragment is not None]
     if len(read) < len(files) or sink.failed():
         return None
@@ -92,6 +97,14 @@ def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | 
     if merged is not None:
         _check_characters(merged.spec, "", (merged.spans, Span(files[0][2], 1, 1)), sink)
     return None if sink.failed() else merged
+
+
+def _read_file(
+    form: FileFormat, file: tuple[str, str], sink: Sink, keep: HostFilter | None
+) -> Fragment | None:
+    if keep is None or form.selecting_reader is None:
+        return form.reader(*file, sink)
+    return form.selecting_reader(*file, sink, keep)
 
 
 def _check_characters(
@@ -140,12 +153,17 @@ class ImportResult:
     """Distinct formats of the files, such as ``scontrol-nodes and slurm-topology``."""
 
 
-def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> ImportResult | None:
+def import_files(
+    kind: str,
+    files: Sequence[tuple[str, str]],
+    sink: Sink,
+    keep: HostFilter | None = None,
+) -> ImportResult | None:
     """Import files, given as (text, name), as one spec fragment; return None after an error.
 
     If ``kind`` is ``auto``, the format of each file is detected from its text. Report a text above
     MOST_BYTES (I06), an unknown format or formats that cannot be combined (I05), and the findings
-    of the file readers.
+    of the file readers. Hosts in node lists that ``keep`` does not accept are left out.
     """
     kinds = [kind if kind != "auto" else _detect_kind(text, name, sink) for text, name in files]
     for text, name in files:
@@ -162,7 +180,7 @@ def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imp
     if sink.failed():
         return None
     named = [(one, *file) for one, file in zip(kinds, files, strict=True) if one is not None]
-    fragment = read_files(named, sink)
+    fragment = read_files(named, sink, keep)
     return None if fragment is None else ImportResult(fragment, " and ".join(different))
 
 

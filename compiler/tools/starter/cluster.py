@@ -6,7 +6,6 @@ GPUs and hosts are found in the catalog by the names that Slurm, Kubernetes and 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal
@@ -21,17 +20,7 @@ from parc.compiler.resolve.resolve_hardware import Hardware, resolve_hardware
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.topology.readers.cluster_section import cluster_section
-from parc.compiler.topology.readers.reader_state import Fragment
-
-_GPU_NAMES = re.compile(
-    r'"nvidia\.com/gpu\.product"\s*:\s*"([^"]+)"|"amd\.com/gpu\.product-name"\s*:\s*"([^"]+)"'
-    r"|\bgpu:([A-Za-z][\w.-]*):[0-9]"
-)
-_FEATURES = re.compile(r"\bAvailableFeatures=(\S+)")
-_PARTITIONS = re.compile(r'\bPartitions=(\S+)|"partitions"\s*:\s*\[([^\]]*)\]')
-"""Partitions of a host in the text and in the JSON output of ``scontrol show nodes``."""
-_INSTANCE = re.compile(r'"node\.kubernetes\.io/instance-type"\s*:\s*"([^"]+)"')
-
+from parc.compiler.topology.readers.reader_state import Fragment, HostLabels
 
 Scheduler = Literal["slurm", "kubernetes"]
 Section = dict[str, Any]
@@ -57,6 +46,23 @@ class HostRequest:
     site_hosts: Hardware | None
     """Hosts of the site; None if it sets no node type."""
     library: Library
+    partition: str = ""
+    """Partition of Slurm whose hosts run the job; empty for hosts of all partitions."""
+
+    def accepts(self, host: HostLabels) -> bool:
+        """Return True if a listed host has the GPU type and the partition that the user names.
+
+        A host is accepted if the list does not state its GPU type, or only part of its name, as
+        ``h100`` for an H100 NVL.
+        """
+        if self.partition and self.partition not in host.partitions:
+            return False
+        known = {found for name in host.gpu_types if (found := find_gpu(name))}
+        wanted = find_gpu(self.gpu) if self.gpu else None
+        if wanted is None or not known or wanted in known:
+            return True
+        words = set(wanted.split("-"))
+        return any(name.lower() in words for name in host.gpu_types)
 
 
 @frozen
@@ -160,11 +166,14 @@ def cluster_of_files(
     Raises:
         StarterError: the files do not name the GPU type, or have fewer GPUs than requested.
     """
-    found = import_files("auto", files, sink)
+    found = import_files("auto", files, sink, request.accepts)
     if found is None:
         return None
-    text = "\n".join(text for text, _ in files)
-    section = _listed_hosts(text, found.fragment, request)
+    if found.fragment.left_out and not found.fragment.hosts:
+        gpu = f" with GPU type {request.gpu}" if request.gpu else ""
+        partition = f" in partition {request.partition}" if request.partition else ""
+        raise StarterError(f"the node list has no GPU hosts{gpu}{partition}")
+    section = _listed_hosts(found.fragment, request)
     hosts = resolve_hosts(section, request.site, request.library, sink)
     if hosts is None:
         return None
@@ -181,21 +190,21 @@ def cluster_of_files(
         size,
         len(fragment.hosts) - len(fragment.unavailable),
         "kubernetes" if "k8s-nodes" in found.kinds else "slurm",
-        _partition_in(text),
+        request.partition or _common_partition(found.fragment.labels),
         request.site,
     )
 
 
-def _listed_hosts(text: str, fragment: Fragment, request: HostRequest) -> Section:
+def _listed_hosts(fragment: Fragment, request: HostRequest) -> Section:
     """Return the keys that describe the hosts of node lists; empty for the hosts of the site."""
-    instance = None if request.gpu else _INSTANCE.search(text)
-    node = node_of_instance_type(instance[1]) if instance else ""
+    instances = {one.instance_type for one in fragment.labels} - {""}
+    node = "" if request.gpu or not instances else node_of_instance_type(min(instances))
     of_site = request.site_hosts
     if node:
         gpu = str(Library().entry("nodes", node)["gpu"])
     else:
         default = of_site.gpu.catalog_name if of_site else ""
-        gpu = _gpu_name(request.gpu or _gpu_in(text, default))
+        gpu = _gpu_name(request.gpu or _listed_gpu(fragment.labels, default))
     section = _hosts_with_gpu(gpu, request.site, node)
     facts = Library().entry("nodes", section["node"])
     size = fragment.spec.get("cluster", {}).get("node", {}).get("gpus_per_node")
@@ -209,9 +218,9 @@ def _listed_hosts(text: str, fragment: Fragment, request: HostRequest) -> Sectio
     return section
 
 
-def _partition_in(text: str) -> str:
-    """Return the only partition that has all hosts of a node list; empty if there is not one."""
-    found = [set(re.findall(r"[^\s,\"]+", a or b)) for a, b in _PARTITIONS.findall(text)]
+def _common_partition(labels: Sequence[HostLabels]) -> str:
+    """Return the only partition that all hosts are in; empty if there is not exactly one."""
+    found = [set(one.partitions) for one in labels if one.partitions]
     common = set.intersection(*found) if found else set()
     return common.pop() if len(common) == 1 else ""
 
@@ -223,17 +232,18 @@ def _gpu_name(text: str) -> str:
     return name
 
 
-def _gpu_in(text: str, default: str) -> str:
+def _listed_gpu(labels: Sequence[HostLabels], default: str) -> str:
     """Return the name of the GPU type in a node list, or ``default`` if it has none.
 
-    A list of Slurm without types (``gpu:8``) may name the GPU among the features of the hosts.
+    In a list of Slurm without types (``gpu:8``), one of the features of the hosts may name the GPU.
     """
-    names: set[str] = {next(filter(None, groups)) for groups in _GPU_NAMES.findall(text)}
-    if not names:
-        words = {word for found in _FEATURES.findall(text) for word in found.split(",")}
-        names = {word for word in words if find_gpu(word)} or {default} - {""}
+    # Only features may name no GPU: the type of a gres is an error if the catalog lacks it.
+    words = [one.gpu_types for one in labels]
+    names = {name for types in words for name in types if len(types) == 1 or find_gpu(name)}
+    known = {name for name in names if find_gpu(name)}
+    names = known or names or {default} - {""}
     if len({find_gpu(name) for name in names}) == 1:
-        return names.pop()
+        return min(names)
     shown = f"several GPU types ({', '.join(sorted(names)[:5])})" if names else "no GPU type"
     raise StarterError(f"the node list has {shown}; add the type, such as --gpu h100")
 

@@ -18,8 +18,9 @@ _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 def merge_fragments(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
     """Return the content of several files as one fragment of a spec.
 
-    If a file lists the hosts that are allocated to a job, all other hosts are dropped. Returns None
-    after an error: the files contradict each other (I03).
+    If a file lists the hosts that are allocated to a job, all other hosts are dropped. Hosts that a
+    file leaves out, such as hosts without GPUs, are dropped from all files. Returns None after an
+    error: the files contradict each other (I03).
     """
     hosts: dict[str, LocatedHost] = {}
     spec: dict[str, Any] = {}
@@ -32,20 +33,18 @@ def merge_fragments(fragments: Sequence[Fragment], sink: Sink) -> Fragment | Non
     if sink.failed() and not before:
         return None
     allocated = dict.fromkeys(name for one in fragments for name in one.allocated)
+    left_out = dict.fromkeys(name for one in fragments for name in one.left_out)
+    kept = (allocated or hosts).keys() - left_out.keys()
+    gone = dict.fromkeys(name for one in fragments for name in one.unavailable)
     return Fragment(
-        hosts=tuple(host for host in hosts.values() if not allocated or host.name in allocated),
-        unavailable=tuple(
-            dict.fromkeys(
-                name
-                for one in fragments
-                for name in one.unavailable
-                if not allocated or name in allocated
-            )
-        ),
+        hosts=tuple(host for host in hosts.values() if host.name in kept),
+        unavailable=tuple(name for name in gone if name in kept),
         spec=spec,
         spans={path: span for one in fragments for path, span in one.spans.items()},
         notes=tuple(dict.fromkeys(note for one in fragments for note in one.notes)),
         allocated=tuple(allocated),
+        left_out=tuple(left_out),
+        labels=tuple(dict.fromkeys(label for one in fragments for label in one.labels)),
     )
 
 

@@ -14,8 +14,11 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import DocumentNode, read_document
 from parc.compiler.topology.readers.reader_state import (
     Fragment,
+    HostFilter,
+    HostLabels,
     LocatedHost,
     Reading,
+    keep_all,
     summarize_names,
 )
 
@@ -39,12 +42,17 @@ _DOMAINS = (
     "ds.coreweave.com/nvlink.domain",
 )
 _GPU = "nvidia.com/gpu"
+_PRODUCTS = (f"{_GPU}.product", "amd.com/gpu.product-name")
+_INSTANCE = "node.kubernetes.io/instance-type"
 
 
-def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
+def read_k8s_nodes(
+    text: str, name: str, sink: Sink, keep: HostFilter = keep_all
+) -> Fragment | None:
     """Read Kubernetes nodes as hosts; racks, tiers and NVLink domains come from node labels.
 
-    Nodes that are not ready become unavailable hosts.
+    Nodes that are not ready become unavailable hosts. Nodes without GPUs and those that ``keep``
+    does not accept are left out.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -58,10 +66,17 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
         # Control-plane and CPU nodes are in the same list and get no ranks.
         if gpus == 0:
             without.append(host)
+            reading.left_out[host] = None
             continue
         metadata = entry.mapping("metadata")
         labels = metadata.mapping("labels") if metadata is not None else None
         written = {str(key): str(value) for key, value in (labels.value if labels else {}).items()}
+        types = tuple(written[key] for key in _PRODUCTS if key in written)
+        node = HostLabels(types, (), written.get(_INSTANCE, ""))
+        if not keep(node):
+            reading.left_out[host] = None
+            continue
+        reading.labels[node] = None
         reading.add_host(
             LocatedHost(host, _switch_path(written), _nvlink_domain(written), entry.span)
         )
@@ -127,13 +142,14 @@ def _set_gpus_per_node(reading: Reading, counts: dict[int, list[str]], without: 
         )
         finding = Finding(
             f"nodes have different numbers of GPUs: {parts}",
-            help="PARC supports one node type per job: select nodes of one type with kubectl -l",
+            help="PARC supports one node type per job: select nodes of one type with "
+            "kubectl -l or, in parc init, with --gpu",
         )
         reading.report_error("I03", finding, reading.span())
     if without and counts:
         finding = Finding(f"nodes without GPUs are left out: {summarize_names(without)}")
         reading.report("I04", finding, reading.span())
-    if not counts and reading.is_valid:
+    if not counts and len(reading.left_out) == len(without) and reading.is_valid:
         help_ = f"GPUs are read from the label {_GPU}.count or from status.allocatable ({_GPU})"
         finding = Finding("the file has no nodes with GPUs", help=help_)
         reading.report_error("I02", finding, reading.span())

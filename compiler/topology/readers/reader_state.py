@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 
@@ -37,6 +37,27 @@ class LocatedHost:
 
 
 @frozen
+class HostLabels:
+    """GPU types, partitions and instance type that a list of hosts states for a host."""
+
+    gpu_types: tuple[str, ...] = ()
+    """GPU types in the words of the file; empty if it names none."""
+    partitions: tuple[str, ...] = ()
+    """Partitions of Slurm with the host."""
+    instance_type: str = ""
+    """Instance type of a cloud; empty if unknown."""
+
+
+HostFilter = Callable[[HostLabels], bool]
+"""Returns True for a host that can be part of the job."""
+
+
+def keep_all(labels: HostLabels) -> bool:
+    """Return True: the filter that accepts every host."""
+    return True
+
+
+@frozen
 class Fragment:
     """Part of a spec: hosts with their switches, and other keys in the form of the spec."""
 
@@ -55,6 +76,11 @@ class Fragment:
     allocated: tuple[str, ...] = ()
     """Hosts allocated to a job. If this is not empty, hosts that only other files list are
     dropped."""
+    left_out: tuple[str, ...] = ()
+    """Hosts of the file that cannot be part of the job, such as hosts without GPUs. They are also
+    dropped from other files."""
+    labels: tuple[HostLabels, ...] = ()
+    """Distinct labels of the hosts."""
 
 
 @frozen
@@ -78,6 +104,8 @@ class Reading:
         self.accounted: set[tuple[int, int]] = set()
         self.unavailable: dict[str, None] = {}
         self.allocated: tuple[str, ...] = ()
+        self.left_out: dict[str, None] = {}
+        self.labels: dict[HostLabels, None] = {}
         self._hosts: dict[str, LocatedHost] = {}
         self._findings = self._errors = self._names = 0
 
@@ -184,7 +212,14 @@ class Reading:
         unavailable = tuple(name for name in self.unavailable if name in self._hosts)
         notes = tuple(self.notes)
         return Fragment(
-            self.hosts, unavailable, self.spec, self.spans, notes, allocated=self.allocated
+            self.hosts,
+            unavailable,
+            self.spec,
+            self.spans,
+            notes,
+            allocated=self.allocated,
+            left_out=tuple(self.left_out),
+            labels=tuple(self.labels),
         )
 
 

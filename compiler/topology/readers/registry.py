@@ -11,8 +11,9 @@ from parc.compiler.topology.readers.clouds import read_aws, read_gcp, read_lambd
 from parc.compiler.topology.readers.ibnetdiscover import read_ibnetdiscover
 from parc.compiler.topology.readers.k8s_nodes import read_k8s_nodes
 from parc.compiler.topology.readers.nvidia_topology import read_nvidia_topology
-from parc.compiler.topology.readers.reader_state import Fragment
+from parc.compiler.topology.readers.reader_state import Fragment, HostFilter
 from parc.compiler.topology.readers.scontrol_nodes import read_scontrol_nodes
+from parc.compiler.topology.readers.sinfo_table import SINFO_HEAD
 from parc.compiler.topology.readers.slurm_topology import read_slurm_topology
 from parc.compiler.topology.readers.topograph import read_topograph
 
@@ -30,6 +31,9 @@ class FileFormat:
     """Tools and files of the format, for help texts."""
     signs: tuple[str, ...]
     """Regular expressions; a text that matches one of them has this format."""
+    selecting_reader: Callable[[str, str, Sink, HostFilter], Fragment | None] | None = None
+    """Reader that leaves out the hosts that a filter does not accept; None if the format does not
+    name the GPU types of hosts."""
 
 
 FORMATS: dict[str, FileFormat] = {
@@ -40,8 +44,9 @@ FORMATS: dict[str, FileFormat] = {
     ),
     "scontrol-nodes": FileFormat(
         read_scontrol_nodes,
-        "scontrol show nodes (text or --json), sinfo --json",
-        (r'"sinfo"\s*:', r'"gres"\s*:', r"(?m)^NodeName=\S+ Arch="),
+        "scontrol show nodes (text or --json), sinfo (table or --json)",
+        (r'"sinfo"\s*:', r'"gres"\s*:', r"(?m)^NodeName=\S+ Arch=", SINFO_HEAD),
+        read_scontrol_nodes,
     ),
     "nvidia-smi-topo": FileFormat(
         read_nvidia_topology,
@@ -60,6 +65,7 @@ FORMATS: dict[str, FileFormat] = {
         read_k8s_nodes,
         "kubectl get nodes -o json",
         (r'"?apiVersion"?\s*:\s*"?v1\b', r'"nvidia\.com/gpu'),
+        read_k8s_nodes,
     ),
     "aws": FileFormat(read_aws, "aws ec2 describe-instance-topology", (r'"?NetworkNodes"?\s*:',)),
     "gcp": FileFormat(

@@ -1,4 +1,4 @@
-"""Reader of Slurm's list of hosts: ``scontrol show nodes``, also with --json, or ``sinfo --json``.
+"""Reader of Slurm's list of hosts: ``scontrol show nodes`` or ``sinfo``, both also with --json.
 
 In Slurm 22.05, both print a list ``nodes``, and the state of a host is one word. Since 23.02, the
 state is a list of words, and ``sinfo --json`` prints a list ``sinfo`` of groups of equal hosts.
@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.spec.reading.yaml_tree import SpecTree
 from parc.compiler.topology.readers.document import Document, DocumentNode, read_document
 from parc.compiler.topology.readers.reader_state import (
     Fragment,
+    HostFilter,
+    HostLabels,
     LocatedHost,
     Reading,
+    keep_all,
     summarize_names,
 )
+from parc.compiler.topology.readers.sinfo_table import SINFO_HEAD, sinfo_document
 
 _GONE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"),
@@ -26,13 +30,17 @@ _GONE = {
     *("POWERING_DOWN", "POWER_DOWN", "REBOOT_ISSUED", "UNKNOWN"),
 }
 """States of hosts that cannot run a job."""
+DETECTED_IN = 65_536
+"""Number of characters at the start of a text that may contain the first line of a table."""
 _SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "%": "POWERING_DOWN"}
 """Mark behind a state in texts (man scontrol, NODE STATE CODES) -> the state that it means."""
 _RECORD = re.compile(r"(?m)^NodeName=")
 _PAIR = re.compile(r"(?:^|(?<=\s))(\w+)=(\S*)")
 _TEXT_KEYS = {
     "NodeName": "name",
+    "AvailableFeatures": "features",
     "Gres": "gres",
+    "Partitions": "partitions",
     "State": "state",
     "Sockets": "sockets",
     "CoresPerSocket": "cores",
@@ -64,33 +72,51 @@ class _HostHardware:
     cores: dict[int, None] = field(default_factory=dict)
     first: dict[int, Span] = field(default_factory=dict)
     """Number of GPUs -> position in the file of the first host with this number."""
+    labels: dict[str, HostLabels] = field(default_factory=dict)
+    """Host -> its labels."""
 
 
-def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
+def read_scontrol_nodes(
+    text: str, name: str, sink: Sink, keep: HostFilter = keep_all
+) -> Fragment | None:
     """Read the hosts of a Slurm cluster from the output of scontrol or sinfo.
 
-    The result contains host names, GPUs, cores, and the hosts that cannot run a job. The file does
-    not list racks.
+    The result contains host names, GPUs, cores, and the hosts that cannot run a job. Hosts without
+    GPUs and those that ``keep`` does not accept are left out. The file does not list racks.
     """
     reading = Reading(text, name, sink)
-    is_text = _RECORD.search(text) is not None
-    root = _text_document(reading) if is_text else read_document(reading)
+    root = _node_document(reading)
     if root is None or not root.check_type(dict):
         return None
     facts = _HostHardware()
     groups = root.child("nodes") is None and root.child("sinfo") is not None
+    partitions = _sinfo_partitions(root) if groups else {}
     for host, entry in _sinfo_host_entries(root) if groups else _host_entries(root):
+        labels = _host_labels(entry, partitions.get(host, ()))
+        if not keep(labels):
+            reading.left_out[host] = None
+            continue
         reading.add_host(LocatedHost(host, (), None, entry.span))
         _record_hardware(host, entry, facts)
+        facts.labels[host] = labels
         if _host_states(entry) & _GONE:
             reading.unavailable[host] = None
-    if not reading.hosts and reading.is_valid:
+    if not reading.hosts and not reading.left_out and reading.is_valid:
         reading.report_error(
             "I02",
             Finding("the file contains no hosts", "the list of nodes is empty"),
             reading.span(),
         )
     return _drop_hosts_without_gpus(reading, facts)
+
+
+def _node_document(reading: Reading) -> DocumentNode | None:
+    """Return the hosts of the file in the form of the JSON output; None after an error."""
+    if _RECORD.search(reading.text) is not None:
+        return _text_document(reading)
+    if re.search(SINFO_HEAD, reading.text[:DETECTED_IN]):
+        return sinfo_document(reading)
+    return read_document(reading)
 
 
 def _text_document(reading: Reading) -> DocumentNode:
@@ -119,6 +145,8 @@ def _text_value(key: str, value: str) -> object:
         # A suffix such as * (not responding) or ~ (powered off) follows the words.
         words = re.findall(r"[A-Z_]+", value.upper())
         return [*words, *(_SUFFIXES[mark] for mark in value if mark in _SUFFIXES)]
+    if key in ("AvailableFeatures", "Partitions"):
+        return [] if value == "(null)" else value.split(",")
     return int(value) if value.isdecimal() and key != "NodeName" else value
 
 
@@ -144,6 +172,49 @@ def _sinfo_host_entries(root: DocumentNode) -> Iterator[tuple[str, DocumentNode]
                 yield host.value, entry
 
 
+def _sinfo_partitions(root: DocumentNode) -> dict[str, tuple[str, ...]]:
+    """Return host -> partitions, from the list ``sinfo``."""
+    found: dict[str, dict[str, None]] = {}
+    for entry in root.items("sinfo"):
+        partition, nodes = entry.child("partition"), entry.child("nodes")
+        name = partition.child("name") if partition is not None else None
+        hosts = nodes.child("nodes") if nodes is not None else None
+        if name is None or hosts is None or not isinstance(hosts.value, list):
+            continue
+        for host in hosts.value:
+            found.setdefault(str(host), {})[str(name.value)] = None
+    return {host: tuple(names) for host, names in found.items()}
+
+
+def _host_labels(entry: DocumentNode, partitions: tuple[str, ...]) -> HostLabels:
+    """Return the labels of a host.
+
+    The GPU types are those in its gres or, if that has no types, its features, one of which may be
+    a GPU type.
+    """
+    gpus, types = parse_gres_gpus(_gres_text(entry))
+    if gpus and not types:
+        types = _word_list(entry.child("features"))
+    return HostLabels(types, partitions or _word_list(entry.child("partitions")))
+
+
+def _word_list(node: DocumentNode | None) -> tuple[str, ...]:
+    """Return the words of a list or of a text with commas; empty for other values."""
+    value = node.value if node is not None else ()
+    if isinstance(value, dict):
+        value = value.get("total", "")
+    if isinstance(value, str):
+        value = [word for word in value.split(",") if word]
+    return tuple(word for word in value if isinstance(word, str)) if isinstance(value, list) else ()
+
+
+def _gres_text(entry: DocumentNode) -> str:
+    """Return the gres of a host; in a group of hosts, it is below the key ``total``."""
+    gres = entry.child("gres")
+    inner = gres is not None and isinstance(gres.value, dict)
+    return entry.text("gres", "total") if inner else entry.text("gres")
+
+
 def _host_states(entry: DocumentNode) -> set[str]:
     """Return the states of a host, such as IDLE and DRAIN, in upper case.
 
@@ -163,9 +234,7 @@ def _host_states(entry: DocumentNode) -> set[str]:
 def _record_hardware(host: str, entry: DocumentNode, facts: _HostHardware) -> None:
     """Add the GPUs, GPU types and cores of ``host`` to ``facts``."""
     gres = entry.child("gres")
-    words = entry.text("gres", "total") if gres and isinstance(gres.value, dict) else None
-    text = entry.text("gres") if words is None else words
-    gpus, types = parse_gres_gpus(text)
+    gpus, types = parse_gres_gpus(_gres_text(entry))
     facts.types.update(dict.fromkeys(types))
     facts.gpus.setdefault(gpus, []).append(host)
     if gpus not in facts.first:
@@ -182,6 +251,11 @@ def _drop_hosts_without_gpus(reading: Reading, facts: _HostHardware) -> Fragment
     numbers of GPUs (I03).
     """
     without = facts.gpus.pop(0, [])
+    if facts.gpus:
+        reading.left_out |= dict.fromkeys(without)
+    for host, labels in facts.labels.items():
+        if host not in reading.left_out:
+            reading.labels[labels] = None
     counts = sorted(facts.gpus)
     if len(counts) > 1:
         parts = "; ".join(
@@ -189,7 +263,8 @@ def _drop_hosts_without_gpus(reading: Reading, facts: _HostHardware) -> Fragment
         )
         finding = Finding(
             f"hosts have different numbers of GPUs: {parts}",
-            help="PARC supports one node type per job: keep only hosts of one type in the file",
+            help="PARC supports one node type per job: keep only hosts of one type in the file or, "
+            "in parc init, select them with --gpu or --partition",
         )
         reading.report_error("I03", finding, facts.first[counts[1]])
     found = reading.fragment()
@@ -198,7 +273,7 @@ def _drop_hosts_without_gpus(reading: Reading, facts: _HostHardware) -> Fragment
     notes: list[str] = []
     if not counts:
         notes.append("no host lists GPUs in its gres")
-        return Fragment(found.hosts, found.unavailable, {}, {}, tuple(notes))
+        return replace(found, notes=tuple(notes))
     if without:
         finding = Finding(
             f"hosts without GPUs are left out: {summarize_names(without)}", f"{len(without)} hosts"
@@ -214,4 +289,7 @@ def _drop_hosts_without_gpus(reading: Reading, facts: _HostHardware) -> Fragment
     hosts = tuple(host for host in found.hosts if host.name not in dropped)
     gone = tuple(host for host in found.unavailable if host not in dropped)
     spans = {"cluster.node.gpus_per_node": facts.first[counts[0]]}
-    return Fragment(hosts, gone, {"cluster": {"node": node}}, spans, tuple(notes))
+    section = {"cluster": {"node": node}}
+    return replace(
+        found, hosts=hosts, unavailable=gone, spec=section, spans=spans, notes=tuple(notes)
+    )
