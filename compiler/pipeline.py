@@ -49,6 +49,7 @@ from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.search.search_idle_hosts import search_with_idle_hosts
+from parc.compiler.spec.fixes import withdraw_failed_fixes
 from parc.compiler.spec.load import read_spec_tree, salvage_sections, validate_spec_tree
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.spec import Spec, TaskSpec
@@ -106,8 +107,6 @@ def resolve_for_plan(
 
     found = _resolve(source, overrides, sink, after)
     if sink.failed() and len(source.text) <= MAX_TRIED_TEXT:
-        from parc.compiler.spec.fixes import withdraw_failed_fixes
-
         withdraw_failed_fixes(sink, findings_after)
     return found
 
@@ -328,8 +327,6 @@ def try_fixes_of_plan(
         return tried
 
     if problem.cluster.gpus <= MAX_TRIED_GPUS and len(source.text) <= MAX_TRIED_TEXT:
-        from parc.compiler.spec.fixes import withdraw_failed_fixes
-
         withdraw_failed_fixes(sink, findings_after, tried=("layout", "job"))
 
 
