@@ -32,7 +32,8 @@ CHANGES = pytest.StashKey[list[tuple[str, str]]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHANGES] = []
-    gc.set_threshold(GC_THRESHOLD)  # as in each command, which takes as much memory as a test
+    # Plans leave no cycles, but a process of tests keeps more objects than a command.
+    gc.set_threshold(5 * GC_THRESHOLD)
     if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit the variable
         os.environ[SHARED_PLANS] = tempfile.mkdtemp(prefix="parc-tests-")
 
@@ -48,7 +49,6 @@ def pytest_collection_finish() -> None:
 
     Each full collection would walk them, which takes a tenth of the CPU time of the run.
     """
-    gc.collect()
     gc.freeze()
 
 
