@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from parc.compiler import pools_pipeline
-from parc.compiler.cli import GC_THRESHOLD
+from parc.compiler import cli, pools_pipeline
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.evaluate import evaluate_service
@@ -32,8 +31,10 @@ CHANGES = pytest.StashKey[list[tuple[str, str]]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHANGES] = []
-    # Plans leave no cycles, but a process of tests keeps more objects than a command.
-    gc.set_threshold(5 * GC_THRESHOLD)
+    # Plans leave no cycles, but a process of tests keeps more objects than a command. The commands
+    # that tests run set this threshold again.
+    cli.GC_THRESHOLD *= 5
+    gc.set_threshold(cli.GC_THRESHOLD)
     if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit the variable
         os.environ[SHARED_PLANS] = tempfile.mkdtemp(prefix="parc-tests-")
 
