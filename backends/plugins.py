@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +162,8 @@ def _misspelled_members(target: object, label: str) -> Iterator[str]:
 
     Without this check, the part would count as absent, and the plan would silently lack it.
     """
+    from difflib import get_close_matches
+
     optional = {name: part.__name__ for part in optional_parts() for name in protocol_members(part)}
     missing = [name for name in optional if not hasattr(target, name)]
     for name in dir(target):

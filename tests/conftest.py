@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from parc.compiler import pools_pipeline
-from parc.compiler.cli import GC_THRESHOLD
+from parc.compiler import cli, pools_pipeline
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
 from parc.compiler.evaluate import evaluate_service
@@ -32,7 +31,10 @@ CHANGES = pytest.StashKey[list[tuple[str, str]]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHANGES] = []
-    gc.set_threshold(GC_THRESHOLD)  # as in each command, which takes as much memory as a test
+    # Plans leave no cycles, but a process of tests keeps more objects than a command. The commands
+    # that tests run set this threshold again.
+    cli.GC_THRESHOLD *= 5
+    gc.set_threshold(cli.GC_THRESHOLD)
     if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit the variable
         os.environ[SHARED_PLANS] = tempfile.mkdtemp(prefix="parc-tests-")
 
@@ -47,6 +49,14 @@ def pytest_collection_finish() -> None:
     """Exempt what exists after collection from the garbage collector: thousands of test items.
 
     Each full collection would walk them, which takes a tenth of the CPU time of the run.
+    """
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Collect garbage once, so that what a test leaves open is reported, and exempt the rest.
+
+    At its end, pytest collects garbage five times, which takes seconds with all caches of tests.
     """
     gc.collect()
     gc.freeze()

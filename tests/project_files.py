@@ -54,13 +54,19 @@ def syntax_tree(path: Path) -> ast.Module:
 
 
 @cache
+def syntax_nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of the parsed file."""
+    return tuple(ast.walk(syntax_tree(path)))
+
+
+@cache
 def imported(path: Path) -> frozenset[str]:
     """Return the full names of the ``parc`` modules and objects that ``path`` imports.
 
     Imports inside functions and under ``TYPE_CHECKING`` count as well: they are dependencies too.
     """
     names: set[str] = set()
-    for node in ast.walk(syntax_tree(path)):
+    for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -70,7 +76,7 @@ def imported(path: Path) -> frozenset[str]:
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
     """Yield (``file:line name``, number of lines) per function of ``path``."""
-    for node in ast.walk(syntax_tree(path)):
+    for node in syntax_nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", lines

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.__main__ import load, main
+from benchmarks.accuracy.__main__ import main
 from benchmarks.accuracy.cases import Case, make_cases
-from benchmarks.accuracy.columns import Columns, columns_without_fit, left_out_sources
+from benchmarks.accuracy.columns import left_out_sources
 from benchmarks.accuracy.groups import (
     class_groups,
     hardware_groups,
@@ -42,6 +41,7 @@ from benchmarks.accuracy.wide.words import (
 from parc.compiler.cost.step.offload import host_bytes_per_second
 from parc.compiler.cost.step.routed_experts import expected_distinct_parts
 from tests.project_files import ROOT
+from tests.published_runs import cases, ratios
 
 LIMITS = {
     "locked": {
@@ -65,16 +65,6 @@ BIG = 20
 """Minimum number of rows in a large group."""
 REGRET = {"locked, one host": (5.0, 15.0), "locked, several hosts": (1.5, 5.0), "open": (3.5, 40.0)}
 """Largest mean and largest single regret over a set of sweeps, in %."""
-
-
-@cache
-def cases() -> tuple[Case, ...]:
-    return tuple(load(None).cases)
-
-
-@cache
-def ratios() -> Columns:
-    return columns_without_fit([case for case in cases() if case.scored])
 
 
 def mape(column: dict[str, float], ids: list[str]) -> float:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.cases import Case, make_cases
+from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.columns import columns_without_fit
 from benchmarks.accuracy.groups import is_small
-from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.compare_calculon import (
     calculon_input,
     calculon_seconds,
@@ -20,6 +19,7 @@ from benchmarks.compare_calculon import (
     predict_by_calculon,
     table,
 )
+from tests import published_runs
 
 STUB = {
     "__init__.py": """
@@ -61,8 +61,7 @@ class Llm:
 @cache
 def cases() -> list[Case]:
     """Return the published runs that Calculon can express."""
-    runs = read_runs(PUBLISHED / "runs.csv")
-    return [case for case in make_cases(runs).cases if is_expressible(case)]
+    return [case for case in published_runs.cases() if is_expressible(case)]
 
 
 @pytest.fixture

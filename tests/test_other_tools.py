@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.__main__ import load
-from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.columns import columns_without_fit
 from benchmarks.accuracy.pages.other_tools import (
     MIN_ROWS,
     compared_groups,
@@ -19,15 +15,11 @@ from benchmarks.accuracy.pages.other_tools import (
 from benchmarks.accuracy.pages.page_tables import markdown_table
 from benchmarks.accuracy.sources import is_locked
 from benchmarks.baselines import features, llm_analysis_input, main, write_recorded
-
-
-@cache
-def cases() -> tuple[Case, ...]:
-    return tuple(case for case in load(None).cases if case.scored)
+from tests.published_runs import ratios, scored_cases
 
 
 def test_recorded_predictions_are_of_published_rows() -> None:
-    known = {case.run.id: case for case in cases()}
+    known = {case.run.id: case for case in scored_cases()}
     recorded = read_recorded()
     assert set(recorded) == {"Calculon", "llm-analysis", "boosted trees"}
     for tool, seconds in recorded.items():
@@ -38,7 +30,7 @@ def test_recorded_predictions_are_of_published_rows() -> None:
 
 
 def test_every_tool_is_less_accurate_than_parc_over_all_locked_rows() -> None:
-    table = markdown_table(comparison_table(cases(), columns_without_fit(cases()).shipped))
+    table = markdown_table(comparison_table(scored_cases(), ratios().shipped))
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     whole = [row for row in rows if row["group"] == "locked: all"]
     assert len(whole) == 3
@@ -47,15 +39,15 @@ def test_every_tool_is_less_accurate_than_parc_over_all_locked_rows() -> None:
 
 
 def test_groups_of_the_comparison_are_locked_or_named() -> None:
-    names = [name for name, _ in compared_groups(cases())]
+    names = [name for name, _ in compared_groups(scored_cases())]
     assert names[-2:] == ["Selene", "vTrain multi-node"]
     assert all(name.startswith("locked: ") for name in names[:-2])
 
 
 def test_llm_analysis_gets_dense_models_on_its_own_gpus() -> None:
-    moe = next(case for case in cases() if case.kind == "MoE")
+    moe = next(case for case in scored_cases() if case.kind == "MoE")
     assert llm_analysis_input(moe) is None
-    selene = next(case for case in cases() if case.run.id == "korth-GPT-3-175B-full")
+    selene = next(case for case in scored_cases() if case.run.id == "korth-GPT-3-175B-full")
     found = llm_analysis_input(selene)
     assert found is not None
     assert (found["gpu"], found["recompute"], found["zero"]) == ("a100-sxm-80gb", "FULL", 0)
@@ -65,7 +57,7 @@ def test_llm_analysis_gets_dense_models_on_its_own_gpus() -> None:
 
 
 def test_features_have_the_same_length_for_all_rows() -> None:
-    assert len({len(features(case)) for case in cases()}) == 1
+    assert len({len(features(case)) for case in scored_cases()}) == 1
 
 
 def test_recorded_predictions_are_read_back(tmp_path: Path) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import cache
 from math import exp, log
 
 import pytest
 
-from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.columns import columns_without_fit
 from benchmarks.accuracy.fit_classes import open_rows
 from benchmarks.accuracy.groups import class_groups, named_groups
 from benchmarks.accuracy.intervals import (
@@ -33,15 +30,11 @@ from parc.compiler.cost.step.step_interval import (
 )
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import estimate_layout
-
-
-@cache
-def cases() -> tuple[Case, ...]:
-    return tuple(case for case in load(None).cases if case.scored)
+from tests.published_runs import ratios, scored_cases
 
 
 def case_of(kind: str) -> Case:
-    return next(one for one in cases() if one.kind == kind and "hopper" in one.generation)
+    return next(one for one in scored_cases() if one.kind == kind and "hopper" in one.generation)
 
 
 def spread(case: Case, measured: bool = True, calibrated: bool = False) -> float:
@@ -90,7 +83,7 @@ def test_an_interval_is_wider_if_kernel_launches_determine_the_step() -> None:
 
 
 def test_stacks_with_published_runs_of_several_sources_count_as_measured() -> None:
-    found = open_rows(cases())
+    found = open_rows(scored_cases())
     for name in {case.generation for case in found}:
         members = [case for case in found if case.generation == name]
         several = len({source_of(case.run.source) for case in members}) > 1
@@ -107,7 +100,7 @@ def test_the_estimate_carries_the_interval_of_its_step_time() -> None:
 
 
 def test_a_source_counts_once_in_a_spread() -> None:
-    dense = [one for one in cases() if one.generation == "hopper/jax"]
+    dense = [one for one in scored_cases() if one.generation == "hopper/jax"]
     largest = Counter(source_of(one.run.source) for one in dense).most_common(1)[0][0]
     many = [one for one in dense if source_of(one.run.source) == largest][:5]
     few = [one for one in dense if source_of(one.run.source) != largest][:1]
@@ -118,7 +111,7 @@ def test_a_source_counts_once_in_a_spread() -> None:
 
 
 def test_the_open_coverage_uses_the_errors_of_other_sources() -> None:
-    dense = [one for one in cases() if one.generation == "hopper/jax"]
+    dense = [one for one in scored_cases() if one.generation == "hopper/jax"]
     first, second, third = sorted({source_of(one.run.source) for one in dense})[:3]
     errors = {first: 0.1, second: 0.2, third: 0.4}
     rows = [one for one in dense if source_of(one.run.source) in errors]
@@ -138,8 +131,8 @@ def test_the_coverage_counts_rows_inside_their_intervals() -> None:
 
 
 def test_most_rows_lie_inside_their_intervals() -> None:
-    ratios = columns_without_fit(cases()).shipped
-    groups = dict([*named_groups(cases()), *class_groups(cases())])
-    known = {case.run.id: case for case in cases()}
-    inside = [is_inside(known[run], ratios[run]) for run in groups["all"]]
+    predicted = ratios().shipped
+    groups = dict([*named_groups(scored_cases()), *class_groups(scored_cases())])
+    known = {case.run.id: case for case in scored_cases()}
+    inside = [is_inside(known[run], predicted[run]) for run in groups["all"]]
     assert 0.75 <= sum(inside) / len(inside) <= 0.95

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from parc.backends.megatron.capabilities import core_version
-from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.versions import parse_version
 from parc.compiler.ir import Problem
 
@@ -27,6 +26,9 @@ EXACT_NULL_TOKENIZER_SINCE = (0, 18)
 
 def tokenizer_types() -> tuple[str, ...]:
     """Return the tokenizer types that Megatron's parser accepts, in all supported versions."""
+    # Imported here, because few commands need the readers of launch files.
+    from parc.backends.shared.extra_arguments import rows_of_known_flags
+
     return tuple(rows_of_known_flags(__package__)["--tokenizer-type"]["choices"])
 
 

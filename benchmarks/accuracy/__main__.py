@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import cache
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
@@ -63,11 +64,17 @@ def _answer(cases: Cases, arguments: argparse.Namespace) -> str:
 def load(data: Path | None) -> Cases:
     """Return the cases of the project's published runs, or of a wide table in ``data``."""
     if data is None:
-        return make_cases(read_runs(PUBLISHED / "runs.csv"))
+        found = _published_cases()
+        return Cases(list(found.cases), found.imputed.copy(), found.left_out.copy())
     table = read_training_table(data)
     cases = make_cases((*table.runs, *small_runs(data)))
     cases.left_out.update(table.left_out)
     return cases
+
+
+@cache
+def _published_cases() -> Cases:
+    return make_cases(read_runs(PUBLISHED / "runs.csv"))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.layouts import expert_tensor_size, layout_of, recompute_of
@@ -102,7 +103,7 @@ and InternEvo, whose gradients have the format of the weights. The library of Al
 parameters on GPUs of 80 GB without model parallelism, where gradients in fp32 do not fit."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that the FLOPs can be cached
 class Case:
     """Published run with the problem and layout that the cost model needs."""
 
@@ -142,7 +143,7 @@ class Case:
         experts = model.experts.count if model.experts else 0
         return f"{model.hidden}/{model.ffn.size}/{model.attention.heads}/{experts}"
 
-    @property
+    @cached_property
     def flops(self) -> float:
         """Model FLOPs per step, without recompute."""
         job = self.problem.job

@@ -51,12 +51,15 @@ def columns_without_fit(timed: Sequence[Case]) -> Columns:
 def left_out_sources(cases: Sequence[Case]) -> list[tuple[list[Case], list[Case]]]:
     """Return (cases of one source, open cases of other sources) for every source."""
     groups: dict[str, list[Case]] = {}
+    rows: list[tuple[str, Case]] = []
     for case in cases:
-        groups.setdefault(source_of(case.run.source), []).append(case)
-    rows = [case for case in cases if not is_locked(case)]
+        source = source_of(case.run.source)
+        groups.setdefault(source, []).append(case)
+        if not is_locked(case):
+            rows.append((source, case))
     return [
-        (out, [case for case in rows if source_of(case.run.source) != source])
-        for source, out in sorted(groups.items())
+        (out, [case for source, case in rows if source != own])
+        for own, out in sorted(groups.items())
     ]
 
 

@@ -65,16 +65,17 @@ def _values_by_name(
     cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return field -> value for the arguments of a constructor; None if an argument is wrong."""
-    places = [one.name for one in fields(cls) if not one.kw_only]
+    known = fields(cls)
+    places = [one.name for one in known if not one.kw_only]
     if len(args) > len(places) or not kwargs.keys().isdisjoint(places[: len(args)]):
         return None
     values = {**dict(zip(places, args, strict=False)), **kwargs}
-    for one in fields(cls):
+    for one in known:
         if one.name not in values and one.default is not MISSING:
             values[one.name] = one.default
         elif one.name not in values and one.default_factory is not MISSING:
             values[one.name] = one.default_factory()
-    return values if values.keys() == {one.name for one in fields(cls)} else None
+    return values if values.keys() == {one.name for one in known} else None
 
 
 def _first_eq(self: Any, other: object, /) -> Any:

@@ -14,6 +14,8 @@ from parc.backends.registry import serving_backend
 from parc.backends.vllm.backend import Vllm
 from tests.search.serving_specs import codes, plan_of, planned, spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 HOSTS = {"node": "hgx-h100", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from math import log
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from ruamel.yaml import YAML
 
 from parc.compiler.cost.setup.calibrated_parameters import numeric_efficiency_parameters
@@ -54,30 +56,41 @@ def warned(stderr: str) -> list[str]:
     return re.findall(r"^warning\[(\S+)\]", stderr, re.MULTILINE)
 
 
-def test_a_parameter_that_no_run_determines_keeps_its_shipped_value(tmp_path: Path) -> None:
-    result = parc("calibrate", write_runs(tmp_path, SLOW), "-o", str(tmp_path / "own.yaml"))
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Return a folder with runs.csv of the slow machine and its own.yaml, and the result."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    return folder, parc("calibrate", write_runs(folder, SLOW), "-o", str(folder / "own.yaml"))
+
+
+def test_a_parameter_that_no_run_determines_keeps_its_shipped_value(
+    calibrated: tuple[Path, Result],
+) -> None:
+    folder, result = calibrated
     assert warned(result.stderr) == ["PARC-Q05"]
     assert "ep: mixture-of-experts runs" in result.stderr
-    document = YAML(typ="safe").load((tmp_path / "own.yaml").read_text("utf-8"))
+    document = YAML(typ="safe").load((folder / "own.yaml").read_text("utf-8"))
     assert not {"ep", "gemm_low"} & document["parameters"].keys()
     assert {"ep", "gemm_low"} <= set(document["fitted_to"]["not_identified"])
 
 
-def test_the_calibration_file_has_no_path_and_is_reproducible(tmp_path: Path) -> None:
-    runs, out = write_runs(tmp_path, SLOW), tmp_path / "own.yaml"
-    first = parc("calibrate", runs, "-o", str(out))
+def test_the_calibration_file_has_no_path_and_is_reproducible(
+    calibrated: tuple[Path, Result],
+) -> None:
+    folder, first = calibrated
+    runs, out = folder / "runs.csv", folder / "own.yaml"
     assert first.exit_code == 0
     assert first.stdout.endswith(f"wrote {out}\n")
     text = out.read_text("utf-8")
-    assert parc("calibrate", runs, "-o", str(out)).exit_code == 0
+    assert parc("calibrate", str(runs), "-o", str(out)).exit_code == 0
     assert out.read_text("utf-8") == text
     assert text.startswith(HEAD)
-    assert str(tmp_path) not in text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["own.yaml", "runs.csv"]
+    assert str(folder) not in text
+    assert sorted(path.name for path in folder.iterdir()) == ["own.yaml", "runs.csv"]
 
 
 def test_a_file_that_calibrate_did_not_write_is_not_replaced(tmp_path: Path) -> None:
-    runs, out = write_runs(tmp_path, SLOW), tmp_path / "spec.yaml"
+    runs, out = write_text(tmp_path, ONE), tmp_path / "spec.yaml"
     out.write_text(SPEC, encoding="utf-8")
     result = parc("calibrate", runs, "-o", str(out))
     assert result.exit_code == 2
@@ -86,13 +99,15 @@ def test_a_file_that_calibrate_did_not_write_is_not_replaced(tmp_path: Path) -> 
 
 
 def test_a_missing_folder_exits_with_2(tmp_path: Path) -> None:
-    result = parc("calibrate", write_runs(tmp_path, ()), "-o", str(tmp_path / "none" / "own.yaml"))
+    result = parc("calibrate", write_text(tmp_path, ONE), "-o", str(tmp_path / "none" / "own.yaml"))
     assert result.exit_code == 2
     assert "cannot be written" in result.stderr
 
 
-def test_a_spec_with_the_calibration_is_estimated_with_it(tmp_path: Path) -> None:
-    assert parc("calibrate", write_runs(tmp_path, SLOW), "-o", str(tmp_path / "own.yaml"))
+def test_a_spec_with_the_calibration_is_estimated_with_it(
+    tmp_path: Path, calibrated: tuple[Path, Result]
+) -> None:
+    shutil.copy(calibrated[0] / "own.yaml", tmp_path)
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC, encoding="utf-8")
     before = json.loads(parc("estimate", str(spec), "--format", "json").stdout)

@@ -223,6 +223,9 @@ def test_a_closed_stream_is_no_bug(descriptor: int, tmp_path: Path) -> None:
     assert code == 1
     assert ("PARC-X02" in out) == (descriptor != 1)
     assert error == ""
+
+
+def test_a_spec_from_closed_standard_input_is_reported(tmp_path: Path) -> None:
     code, _, error = parc_in(tmp_path, "check", "-", closed=0)
     assert (code, error) == (2, "parc: cannot read standard input: it is closed\n")
 

@@ -14,6 +14,8 @@ from parc.compiler.catalog.library import Library
 from tests.cli.specs import parc
 from tests.docs.test_snippets import CONFIG
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 NODES = """\
 NodeName=n1 Arch=x86_64 CoresPerSocket=48
    Gres=gpu:a100:4(S:0-1)
@@ -68,7 +70,7 @@ def test_a_starter_spec_compiles_without_an_edit(words: tuple[str, ...], part: s
 
 
 def test_a_model_without_a_program_gets_one_of_the_user() -> None:
-    result = parc("init", "--model", "grok-1")
+    result = parc("init", "--model", "grok-1", "--gpus", "64")
     assert result.exit_code == 0, result.output
     assert "has no program for this model: write it.\n" in result.stdout
     assert "program: train.py" in result.stdout
@@ -221,13 +223,13 @@ def test_hosts_other_than_those_of_the_site_keep_none_of_its_values(
 
 
 def test_a_device_too_small_for_the_logits_of_a_long_sequence_gets_a_shorter_one() -> None:
-    result = parc("init", "--model", "gemma-3-1b", "--gpu", "rtx-4090")
+    result = parc("init", "--model", "gemma-3-1b", "--gpu", "rtx-4090", "--gpus", "1")
     assert result.exit_code == 0, result.output
     assert "sequence_length: 4096\n" in result.stdout
 
 
 def test_a_model_with_code_in_its_checkpoint_gets_the_flag_with_a_warning() -> None:
-    words = ("--model", "llama-3.3-nemotron-super-49b", "--kind", "serve")
+    words = ("--model", "llama-3.3-nemotron-super-49b", "--kind", "serve", "--gpus", "8")
     started = parc("init", *words).stdout
     assert (
         "# With this flag vLLM runs code from the checkpoint: review that code first.\n" in started

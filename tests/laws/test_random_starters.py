@@ -15,6 +15,8 @@ import pytest
 from parc.compiler.catalog.library import Library
 from tests.cli.specs import parc
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 COUNT = int(os.environ.get("PARC_FUZZ", "12"))
 MORE = 40
 """Number of further combinations in the conformance suite."""

@@ -19,6 +19,8 @@ from tests.lint.scripts import MEGATRON, codes
 from tests.search.serving_specs import planned
 from tests.search.serving_specs import spec as serving_spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 UNKNOWN = {
     "verl": "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8\n",
     "lmdeploy": "python3 -m lmdeploy serve api_server org/model --tp 8\n",

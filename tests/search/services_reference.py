@@ -13,10 +13,11 @@ import pytest
 from parc.compiler.cost.counts.cache import count_windowed_layers
 from parc.compiler.cost.counts.params import norm_params
 from parc.compiler.cost.serving import deployment, memory, stages
+from parc.compiler.cost.serving.layer_counts import LayerCounts
 from parc.compiler.cost.serving.shard import (
-    LayerCounts,
+    count_rank_weights,
     shard_bytes,
-    shard_with_expert_copies,
+    with_expert_copies,
 )
 from parc.compiler.evaluate import service_rules
 from parc.compiler.ir import Model
@@ -46,7 +47,7 @@ def weights_bytes(
 ) -> float:
     """Return the weights of a stage, given as (stage, first layer, number of layers)."""
     stage, first, layers = place
-    shard = shard_with_expert_copies(model, layout, setup)
+    shard = with_expert_copies(count_rank_weights(model, layout, setup), layout, setup)
     matrices = stages._vocabulary_matrices(model, setup.engine.sharding, stage, layout.pp)
     counts = count_layers(model, first, layers)
     part = replace(shard, layers=counts, embedding=matrices * shard.head)

@@ -19,6 +19,8 @@ from tests.compiled import emitted
 from tests.search.serving_specs import plan_of, spec
 from tests.topology.reading import finding_lines, read
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),

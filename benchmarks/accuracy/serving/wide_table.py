@@ -34,7 +34,7 @@ from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
 from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.steady_state import decode_steps
-from parc.compiler.cost.serving.traffic import layout_memory, max_running_requests
+from parc.compiler.cost.serving.traffic import max_running_requests
 
 NODES = {
     "a100-80": "dgx-a100",
@@ -141,7 +141,7 @@ def _contradiction(row: ServingRow) -> str:
     if row.kind == "step" or row.setup.prefill_apart:
         return ""
     deployment = build_deployment(row.model, row.cluster, row.setup, row.layout)
-    memory = layout_memory(deployment)
+    memory = deployment.memory
     gpu, measured, traffic = row.cluster.gpu, row.measured, row.traffic
     if memory.weights_bytes > gpu.memory_bytes:
         return "weights larger than the memory of the stated GPUs"

@@ -10,12 +10,13 @@ from functools import cached_property
 
 from parc.compiler.cost.counts.flops import query_and_value_width
 from parc.compiler.cost.serving.draft import draft_layout, draft_setup
-from parc.compiler.cost.serving.memory import kv_bytes_per_layer
+from parc.compiler.cost.serving.memory import kv_bytes_per_layer, serving_memory
 from parc.compiler.cost.serving.shard import RankWeights, count_rank_weights
+from parc.compiler.cost.serving.stages import fullest_stage_memory
 from parc.compiler.ir import Cluster, Model, ServingEfficiency
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.ir.serving import ServingLayout, ServingSetup
+from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup
 
 PCIE_SHARE = 0.65
 """Fraction of the one-way PCIe rate that a collective over the host bridge reaches."""
@@ -156,6 +157,12 @@ class Deployment:
     def engine(self) -> EngineConstants:
         """Return the constants of the serving engine."""
         return self.setup.engine
+
+    @cached_property
+    def memory(self) -> ServingMemory:
+        """Return the memory of the fullest rank."""
+        budget = fullest_stage_memory if self.layout.stages else serving_memory
+        return budget(self.model, self.cluster, self.setup, self.layout, self.shard)
 
     @cached_property
     def memory_bytes_per_second(self) -> float:

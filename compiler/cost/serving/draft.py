@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.compiler.cost.counts.cache import mean_cache_bytes_per_token
+from parc.compiler.cost.serving.layer_counts import LayerCounts
 from parc.compiler.cost.serving.shard import (
     KV_BYTES,
-    LayerCounts,
     count_rank_weights,
     layers_bytes,
     weights_bytes,

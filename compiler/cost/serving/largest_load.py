@@ -18,7 +18,6 @@ from parc.compiler.cost.serving.steady_state import (
 from parc.compiler.cost.serving.traffic import (
     LEAST_RUNNING,
     estimate_deployment,
-    layout_memory,
     max_running_requests,
 )
 from parc.compiler.ir.serving import ServingEstimate, Traffic
@@ -53,7 +52,7 @@ def estimate_largest_load(
     """
     offline = replace(traffic, concurrency=None, request_rate=None)
     ranks = deployment.layout.dp * deployment.layout.replicas
-    slots = max_running_requests(deployment, layout_memory(deployment), offline)
+    slots = max_running_requests(deployment, deployment.memory, offline)
     if slots < 1:
         return estimate_deployment(deployment, offline)
 
@@ -84,7 +83,7 @@ def bound_largest_rate(
     bound follows from Little's law with ``least_step_seconds``, and contains no waiting times. It
     is 0 if even a single request misses the limit.
     """
-    slots = max_running_requests(deployment, layout_memory(deployment), traffic)
+    slots = max_running_requests(deployment, deployment.memory, traffic)
     if slots < 1:
         return 0.0
     running, step = slots, least_step_seconds(deployment, traffic, slots)

@@ -22,11 +22,12 @@ from parc.compiler.cost.counts.cache import (
     windowed_cache_share,
 )
 from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
+from parc.compiler.cost.serving.layer_counts import LayerCounts
 from parc.compiler.cost.serving.shard import (
     KV_BYTES,
-    LayerCounts,
+    RankWeights,
+    bytes_of_rank,
     layers_of_longest_stage,
-    weights_bytes,
 )
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.engine_constants import StatePageConstants
@@ -225,10 +226,13 @@ def _bytes_left_for_cache(
 
 
 def serving_memory(
-    model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
+    model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout, part: RankWeights
 ) -> ServingMemory:
-    """Return the memory of the fullest rank if layers are split evenly into pipeline stages."""
-    weights = weights_bytes(model, layout, setup) + draft_weights_bytes(setup, layout)
+    """Return the memory of the fullest rank if layers are split evenly into pipeline stages.
+
+    ``part`` is the result of ``count_rank_weights``.
+    """
+    weights = bytes_of_rank(model, layout, setup, part) + draft_weights_bytes(setup, layout)
     overhead = overhead_bytes(model, setup, layout.tp)
     left = available_cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
     per_token = kv_bytes_per_token(model, layout, setup)

@@ -24,6 +24,7 @@ from parc.compiler.cost.counts.params import (
     norm_params,
     router_params,
 )
+from parc.compiler.cost.serving.layer_counts import LayerCounts
 from parc.compiler.ir import LayerKind, Mixer, Model
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
@@ -51,60 +52,6 @@ class MixerWeights:
     """Weights of linear layers, which quantized formats store in fewer bits."""
     unquantized: float
     """Norms, biases, convolution, decay and step size, stored in 16 bit."""
-
-
-@frozen
-class LayerCounts:
-    """Numbers of layers by type. The numbers can be fractions if they are means over stages."""
-
-    attention: float
-    """Layers that store keys and values of every token."""
-    recurrent: float
-    """Layers of linear attention, Mamba or convolutions, which store one state per sequence."""
-    dense: float
-    """Layers with a dense MLP."""
-    routed: float
-    """Layers with routed experts."""
-
-    @classmethod
-    def from_kinds(cls, kinds: tuple[LayerKind, ...]) -> LayerCounts:
-        """Return the number of layers of each type; ``kinds`` has one element per layer."""
-        return cls(
-            attention=sum(kind.attends for kind in kinds),
-            recurrent=sum(kind.recurrent for kind in kinds),
-            dense=sum(kind.mlp == "dense" for kind in kinds),
-            routed=sum(kind.routed for kind in kinds),
-        )
-
-    @classmethod
-    def in_range(cls, model: Model, first: int = 0, layers: int | None = None) -> LayerCounts:
-        """Return the number of layers of each type in a range of layers.
-
-        The range starts at the layer with index ``first`` and has ``layers`` layers. If ``layers``
-        is None, the result is that of the whole model.
-        """
-        sums = model.cumulative_layer_counts
-        before, after = sums[first], sums[-1 if layers is None else first + layers]
-        # No loop over the four counts: a serving search calls this a million times.
-        return cls(
-            after[0] - before[0], after[1] - before[1], after[2] - before[2], after[3] - before[3]
-        )
-
-    def multiplied_by(self, share: float) -> LayerCounts:
-        """Return these numbers of layers, each multiplied by ``share``."""
-        return LayerCounts(
-            self.attention * share, self.recurrent * share, self.dense * share, self.routed * share
-        )
-
-    @property
-    def token_mixers(self) -> float:
-        """Return the number of layers with a token mixer."""
-        return self.attention + self.recurrent
-
-    @property
-    def residual_block_count(self) -> float:
-        """Return the number of mixers and MLPs; each of them has one residual connection."""
-        return self.token_mixers + self.dense + self.routed
 
 
 @frozen
@@ -317,18 +264,16 @@ def _recurrent_elements(model: Model, tp: int) -> MixerWeights:
     return MixerWeights(0.0, 0.0)
 
 
-def shard_with_expert_copies(
-    model: Model, layout: ServingLayout, setup: ServingSetup
+def with_expert_copies(
+    part: RankWeights, layout: ServingLayout, setup: ServingSetup
 ) -> RankWeights:
-    """Return the weight elements on the fullest rank, by part of the model.
+    """Return ``part``, the result of ``count_rank_weights``, with all copies of shared experts.
 
-    In contrast to ``count_rank_weights``, copies of shared experts are counted. Some engines store
-    whole shared experts on every rank if experts are distributed over several tensor-parallel
-    groups.
+    Some engines store whole shared experts on every rank if experts are distributed over several
+    tensor-parallel groups.
     """
     # Each rank then sends its part of the tokens to the experts, and runs that part through a whole
     # shared expert (vLLM 0.33, use_sequence_parallel_moe).
-    part = count_rank_weights(model, layout, setup)
     # vLLM splits tokens over tp only if experts are distributed and several tensor groups exist.
     splits_tokens = layout.ep > 1 and layout.tp > 1 and layout.dp > 1
     if setup.engine.sharding.copies_shared_experts and splits_tokens:
@@ -369,9 +314,18 @@ def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
 
 def weights_bytes(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
     """Return the bytes of all weights on the fullest rank."""
-    part = shard_with_expert_copies(model, layout, setup)
+    return bytes_of_rank(model, layout, setup, count_rank_weights(model, layout, setup))
+
+
+def bytes_of_rank(
+    model: Model, layout: ServingLayout, setup: ServingSetup, part: RankWeights
+) -> float:
+    """Return the bytes of all weights of a rank for which ``count_rank_weights`` returns ``part``.
+
+    The copies of shared experts are included.
+    """
     final = 2 * norm_params(model, model.hidden) if layout.pp == 1 else 0.0
-    return shard_bytes(model, part, setup) + final
+    return shard_bytes(model, with_expert_copies(part, layout, setup), setup) + final
 
 
 def shard_bytes(model: Model, part: RankWeights, setup: ServingSetup) -> float:

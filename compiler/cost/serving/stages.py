@@ -10,6 +10,7 @@ from __future__ import annotations
 from parc.compiler.cost.counts.cache import count_windowed_layers, round_up_to_blocks
 from parc.compiler.cost.counts.params import extra_params, norm_params
 from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
+from parc.compiler.cost.serving.layer_counts import LayerCounts
 from parc.compiler.cost.serving.memory import (
     CacheBlocks,
     available_cache_bytes,
@@ -18,10 +19,10 @@ from parc.compiler.cost.serving.memory import (
     overhead_bytes,
 )
 from parc.compiler.cost.serving.shard import (
-    LayerCounts,
     RankWeights,
+    count_rank_weights,
     layers_bytes,
-    shard_with_expert_copies,
+    with_expert_copies,
 )
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.engine_constants import ExtraLayers, ShardingConstants
@@ -86,7 +87,7 @@ def stage_caches(
     model, setup, memory = problem.model, problem.service.setup, problem.cluster.gpu.memory_bytes
     longest = problem.service.longest_request_tokens if longest is None else longest
     # These values are the same on all stages; searches of large clusters need them often.
-    whole = shard_with_expert_copies(model, layout, setup)
+    whole = with_expert_copies(count_rank_weights(model, layout, setup), layout, setup)
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = service_cache_blocks(problem, layout)
     request_blocks = blocks.blocks_of_request(longest, layout.dcp)
@@ -153,16 +154,17 @@ def _stage_weights_bytes(
 
 
 def fullest_stage_memory(
-    model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
+    model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout, part: RankWeights
 ) -> ServingMemory:
     """Return the memory of the pipeline stage whose cache stores the fewest tokens.
 
-    ``layout.stages`` must be set. Cache bytes are scaled to the number of pages per block of the
-    widest stage, so that a request needs the same number of bytes on every stage.
+    ``layout.stages`` must be set, and ``part`` is the result of ``count_rank_weights``. Cache bytes
+    are scaled to the number of pages per block of the widest stage, so that a request needs the
+    same number of bytes on every stage.
     """
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
-    whole = shard_with_expert_copies(model, layout, setup)
+    whole = with_expert_copies(part, layout, setup)
     draft = draft_weights_bytes(setup, layout), draft_cache_bytes_per_token(setup, layout.tp)
     budgets, first, widest = [], 0, 1.0
     for stage, layers in enumerate(layout.stages):

@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
-from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
+from parc.compiler.cost.serving.memory import request_cache_bytes
 from parc.compiler.cost.serving.request_waits import closed_loop_queue, poisson_queue
-from parc.compiler.cost.serving.stages import fullest_stage_memory
 from parc.compiler.cost.serving.steady_state import (
     SteadyState,
     decode_steps,
@@ -56,7 +55,7 @@ def estimate_serving(
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
     """Return the latency and throughput of ``deployment`` under ``traffic``."""
     layout, setup = deployment.layout, deployment.setup
-    memory = layout_memory(deployment)
+    memory = deployment.memory
     slots = max_running_requests(deployment, memory, traffic)
     if slots < 1:
         return _infeasible_estimate(deployment, memory)
@@ -92,12 +91,6 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
         waiting=(present - inside) * busy,
         transfer_seconds=transfer_seconds(deployment, traffic),
     )
-
-
-def layout_memory(deployment: Deployment) -> ServingMemory:
-    """Return the memory of the fullest rank of the deployment."""
-    budget = fullest_stage_memory if deployment.layout.stages else serving_memory
-    return budget(deployment.model, deployment.cluster, deployment.setup, deployment.layout)
 
 
 def max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:

@@ -282,7 +282,9 @@ def _simulated_candidates_text(plan: ServingPlan, count: int) -> str:
         # If the search determines the load, each candidate has its own, which follows from its
         # throughput.
         rate = one.tokens_per_second / plan.problem.service.traffic.output_tokens
-        found = simulate_service(plan.problem, one.layout, None if solved is None else rate)
+        found = plan.estimate.simulated if rank == 1 else None
+        if found is None:
+            found = simulate_service(plan.problem, one.layout, None if solved is None else rate)
         if found is None:
             return ""
         values = [

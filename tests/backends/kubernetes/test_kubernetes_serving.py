@@ -21,6 +21,8 @@ from parc.compiler.ir import ServingPlan
 from tests.backends.kubernetes.test_kubernetes import JOB, rank_on
 from tests.search.serving_specs import plan_of, spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 
 def plan_for(
     layout: dict[str, Any], nodes: int | str = 1, model: str = "llama-3.1-8b", **changes: Any

@@ -15,6 +15,8 @@ from parc.backends.vllm.processes import plan_processes
 from parc.compiler.ir import ServingPlan
 from tests.search.serving_specs import plan_of, spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 VLLM = """#!/bin/bash
 line=$(printf '%s ' "$CUDA_VISIBLE_DEVICES" "$@")
 printf '%s\n' "$line" >> "$STAGE/calls"  # in one write: a killed one leaves no half line

@@ -11,6 +11,8 @@ from parc.backends.registry import serving_backend
 from tests.backends.stage import HOSTNAME, SCONTROL, SRUN, Stage
 from tests.search.serving_specs import plan_of, spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 VLLM = """#!/bin/bash
 echo "$HOST $*" >> "$STAGE/calls"
 """

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.serving.shard import LayerCounts
+from parc.compiler.cost.serving.layer_counts import LayerCounts
 from parc.compiler.ir import ServingPlan
 from tests.conformance.tool_checkers import vllm_verdicts
 from tests.conformance.vllm.cases import cases_of

@@ -21,7 +21,7 @@ from parc.compiler.cost.kernels.recurrence import (
 from parc.compiler.cost.memory.micro_batches import cached_layer_activations
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.memory.workspaces import weight_shapes
-from parc.compiler.cost.serving.shard import LayerCounts
+from parc.compiler.cost.serving.layer_counts import LayerCounts
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import contents_of_chunks
 from parc.compiler.cost.step.context_exchange import (

@@ -11,8 +11,9 @@ import pytest
 from parc.compiler.cost.counts.cache import recurrent_state_bytes
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.serving.deployment import ServingLinks, build_deployment
+from parc.compiler.cost.serving.layer_counts import LayerCounts
 from parc.compiler.cost.serving.layer_seconds import recurrent_layer_seconds
-from parc.compiler.cost.serving.shard import WEIGHT_BYTES, LayerCounts
+from parc.compiler.cost.serving.shard import WEIGHT_BYTES
 from parc.compiler.cost.serving.step import (
     StepBatch,
     engine_step_seconds,

@@ -12,7 +12,7 @@ from parc.compiler.cost.serving.layer_seconds import (
     context_parallel_seconds,
     exchanged_elements_per_head,
 )
-from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
+from parc.compiler.cost.serving.memory import request_cache_bytes
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout, Traffic
@@ -35,7 +35,7 @@ def test_ranks_that_share_a_cache_hold_so_many_times_the_tokens(name: str, dcp: 
     plain = ServingLayout(tp=8, ep=8)
     shared = replace(plain, dcp=dcp)
     one, many = (
-        serving_memory(model(name), cluster("hgx-h200"), SETUP, layout)
+        build_deployment(model(name), cluster("hgx-h200"), SETUP, layout).memory
         for layout in (plain, shared)
     )
     assert many.weights_bytes == one.weights_bytes

@@ -11,11 +11,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.accuracy.serving.engines import ENGINES
-from parc.compiler.cost.serving.memory import (
-    kv_bytes_per_token,
-    request_cache_bytes,
-    serving_memory,
-)
+from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
 from parc.compiler.cost.serving.shard import count_rank_weights, shard_elements, weights_bytes
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 from tests.cost.serving.serving_cases import cluster, model, vllm_setup
@@ -56,19 +53,17 @@ def test_weights_and_cache_are_those_of_vllms_planner(
 ) -> None:
     gib, token, tokens = planned
     device = cluster("hgx-h200")
-    found = serving_memory(
-        model(name),
-        replace(device, gpu=replace(device.gpu, memory_bytes=int(139.8 * GIB))),
-        setup,
-        layout,
-    )
+    device = replace(device, gpu=replace(device.gpu, memory_bytes=int(139.8 * GIB)))
+    found = build_deployment(model(name), device, setup, layout).memory
     assert found.weights_bytes / GIB == pytest.approx(gib, rel=2e-4)
     assert found.kv_bytes_per_token == token
     assert found.kv_tokens == pytest.approx(tokens, rel=1e-3)
 
 
 def test_weights_over_the_budget_leave_no_cache() -> None:
-    found = serving_memory(model("llama-3.1-70b"), cluster("hgx-h200"), BF16, ServingLayout())
+    found = build_deployment(
+        model("llama-3.1-70b"), cluster("hgx-h200"), BF16, ServingLayout()
+    ).memory
     assert found.kv_tokens == 0
 
 
@@ -106,6 +101,6 @@ def test_windowed_layers_keep_their_window_alone() -> None:
 def test_an_engine_leaves_memory_for_its_activations(engine: str) -> None:
     setup = ServingSetup(ENGINES[engine])
     device = cluster("hgx-h100")
-    found = serving_memory(model("llama-3.1-8b"), device, setup, ServingLayout())
+    found = build_deployment(model("llama-3.1-8b"), device, setup, ServingLayout()).memory
     spare = device.gpu.memory_bytes - found.weights_bytes - found.kv_bytes
     assert 4e9 < spare < 18e9

@@ -9,7 +9,6 @@ import pytest
 
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.draft import draft_cache_bytes_per_token, draft_weights_bytes
-from parc.compiler.cost.serving.memory import serving_memory
 from parc.compiler.cost.serving.shard import weights_bytes
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.ir import ServingProblem
@@ -73,10 +72,11 @@ def test_the_memory_of_the_draft_is_that_of_the_small_model() -> None:
     own = weights_bytes(alone.model, layout, alone.service.setup)
     assert draft_weights_bytes(setup, layout) == pytest.approx(own)
     plain = replace(setup, speculative=None)
-    without = serving_memory(found.model, found.cluster, plain, layout)
-    assert serving_memory(
-        found.model, found.cluster, setup, layout
-    ).weights_bytes - without.weights_bytes == pytest.approx(own)
+    whole, without = (
+        build_deployment(found.model, found.cluster, one, layout).memory.weights_bytes
+        for one in (setup, plain)
+    )
+    assert whole - without == pytest.approx(own)
 
 
 def test_the_draft_layer_of_deepseek_v3_has_the_published_size() -> None:
