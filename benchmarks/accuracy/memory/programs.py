@@ -59,8 +59,10 @@ def nanotron() -> ProgramMemory:
     )
 
 
-def nanotron_attention(program: ProgramMemory, model: Model, layout: Layout) -> ProgramMemory:
-    """Return nanotron's ``program`` with the copies that its attention makes (models/llama.py).
+def with_copies(program: ProgramMemory, model: Model, layout: Layout) -> ProgramMemory:
+    """Return ``program`` with the copies that nanotron's attention makes (models/llama.py).
+
+    Other programs are returned as they are.
 
     Without grouped queries, queries, keys and values are copied to one tensor. Flash attention's
     rotary embedding rotates the queries in place, so that the unrotated keys and values in this
@@ -69,6 +71,8 @@ def nanotron_attention(program: ProgramMemory, model: Model, layout: Layout) -> 
     Flash attention writes (batch, sequence) but the output projection reads (sequence, batch), so
     that it copies the attention output if the micro-batch has several sequences.
     """
+    if program.name != "nanotron":
+        return program
     attention = model.attention
     return replace(
         program,
@@ -176,6 +180,10 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     if "recomputed_exchanges" in features:
         # torchtitan saves all-to-alls since September 2025, those of Qwen3 later.
         program = replace(program, saves_exchanges=False)
+    if "compiled_modules" in features:
+        # torchtitan from October 29, 2025 (commit 2a7a1484) compiles the modules of a layer with
+        # experts one by one, inside the recomputation.
+        program = replace(program, saves_products=False)
     if "saved_gathers" in features:
         # nanotron before July 17, 2024, which added tp_recompute_allgather (commit 1e02a9ce).
         program = replace(program, gathers_again=False)

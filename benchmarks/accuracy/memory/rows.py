@@ -22,9 +22,8 @@ Without expandable segments (all fp16 programs, which are older than them; word 
 other programs that do not set them, and ROCm), copies of 16-bit gradients that fit into no freed
 block are part of the fragmentation.
 
-Nanotron's benchmark_summary.svg does not say how tensor parallelism communicates; its script has
-both modes (scripts/scaling_benchmarks.py, TP_MODES). The rows have the word ``saved_gathers``,
-because most readings with tensor parallelism contain the gathered inputs.
+Nanotron's benchmark_summary.svg states no tensor-parallel mode (scripts/scaling_benchmarks.py has
+two). The rows have the word ``saved_gathers``: most of them are larger by the gathered inputs.
 
 VocabularyParallelism states reserved memory as a maximum and allocated memory of every stage; the
 rows of its second environment are ``again``. Left out are two readings of torchtitan's pull request
@@ -42,7 +41,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.accuracy.memory.extra_bytes import Run
-from benchmarks.accuracy.memory.programs import family_of, nanotron_attention, program_of
+from benchmarks.accuracy.memory.programs import family_of, program_of, with_copies
 from benchmarks.accuracy.memory.sources import is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
 from benchmarks.accuracy.sources import source_of
@@ -203,10 +202,9 @@ def stage_of(row: Words) -> tuple[StageMemory, float]:
     problem = problem_of("", model, cluster, spec)
     cost_model = cost_model_for(problem, MEGATRON)
     program = program_of(row["runtime"], row["precision"], cluster.generation)
+    program = with_copies(program, model, layout)
     if family_of(row["runtime"]) == "megatron" and layout.zero_stage > 1:
         program = fsdp_memory(program)
-    if program.name == "nanotron":
-        program = nanotron_attention(program, model, layout)
     features, group = row["runtime"].split(), int(words.get("group", 0))
     run = Run(features, row.get("kind", "reserved"), group, cost_model, layout, program)
     ranks = _ranks(row["stage"], layout.pp)

@@ -77,7 +77,7 @@ LIMITS = {
     "torchtitan 2025": (0.05, 0.6),
     "torchtitan commits": (0.03, 0.8),
     "torchtitan issues": (0.055, 0.65),
-    "torchtitan users": (0.16, 0.25),
+    "torchtitan users": (0.04, 0.6),
     "torchtune": (0.04, 0.75),
 }
 """Limits by group: (largest median error, smallest share within 7 %)."""
