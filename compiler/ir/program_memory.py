@@ -141,6 +141,10 @@ class ProgramMemory:
     last_product: bool = False
     """True if selective recomputation by operator saves the output of the layer's last matrix
     multiplication. The backward pass never reads it, and a compiler would remove it."""
+    saves_products: bool = True
+    """False if selective recomputation by operator saves no outputs of matrix products, because the
+    modules of a layer are compiled one by one: its policy names ``aten.mm``, but compiled code
+    calls ``aten.mm.out``. The attention core keeps its operator and is saved."""
     fused_projection: bool = False
     """True if queries, keys and values are computed by one matrix multiplication, so that selective
     recomputation by operator saves all three."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
 from parc.compiler.cost.memory.states import weight_gradient_optimizer_bytes
+from parc.compiler.cost.memory.waiting_gradients import HALF_GRADIENT
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import Layout, ProgramMemory
@@ -49,6 +50,8 @@ class Run:
         extra = self._grouped_bytes(load, stage) + load.loss * self._kept_output_bytes()
         if self.kind == "allocated" and self.features[0] in LATE_GRADIENTS:
             extra -= self._absent_gradient_bytes(load, stage)
+        if self.program.name == "nanotron":
+            extra -= self._absent_half_gradient_bytes(load, stage)
         return extra
 
     def misfit_bytes(self, stage: int, copied: float) -> float:
@@ -136,3 +139,20 @@ class Run:
         _, gradients, _ = weight_gradient_optimizer_bytes(cost_model, layout, load, self.program)
         logits = logits_bytes(cost_model, layout, load, self.program)
         return min(gradients, kept + max(logits - working, 0.0))
+
+    def _absent_half_gradient_bytes(self, load: StageContents, stage: int) -> float:
+        """Return the bytes of 16-bit gradients that do not exist when memory is at its peak.
+
+        Nanotron adds them to fp32 gradients and frees them after the backward pass of every
+        micro-batch (optim/gradient_accumulator.py, _accumulate_grad), in which they replace the
+        activations of the micro-batch. With data parallelism, the reserved bytes contain them
+        besides the activations: eight readings of reserved bytes exceed those of allocated bytes by
+        about this amount.
+        """
+        if self.kind == "reserved" and self.layout.dp > 1:
+            return 0.0
+        layout, cost_model = self.layout, self.cost_model
+        kept, working = micro_batch_activation_bytes(cost_model, layout, load, stage, self.program)
+        logits = logits_bytes(cost_model, layout, load, self.program)
+        half = HALF_GRADIENT * sum(cost_model.stage_parameters(layout, load))
+        return min(half, kept + max(logits - working, 0.0))

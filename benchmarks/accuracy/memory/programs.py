@@ -16,12 +16,15 @@ from parc.backends.megatron.memory import (
 )
 from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
-from parc.compiler.ir import Generation, ProgramMemory, StateBytes
+from parc.compiler.ir import Generation, Layout, Model, ProgramMemory, StateBytes
 
 FIXED_SEGMENTS_FRAGMENTATION = 0.2
 """Fraction of the bytes of activations and logits that torch's allocator loses without expandable
 segments, which torchtitan's run script switches on. Two readings that were started without the
 script fit 0.18 and 0.2."""
+NANOTRON_FRAGMENTATION = 0.01
+"""Fraction of the bytes of activations and logits that torch's allocator loses in nanotron. Fitted
+to the 19 pairs of reserved and allocated bytes of its sweep of July 2024."""
 ENGINE_LOSS_BYTES = 2.0
 """Bytes per logit of TransformerEngine's fused loss (``--cross-entropy-fusion-impl te``): until
 version 2.17, the gradient replaces the 16-bit logits in the forward pass and is saved for the
@@ -40,8 +43,9 @@ FAMILIES = {
 def nanotron() -> ProgramMemory:
     """Return the memory model of Nanotron.
 
-    It adds the 16-bit gradients of a backward pass to fp32 gradients (gradient_accumulator.py),
-    does not fuse activations, and computes the loss in fp32.
+    It adds the 16-bit gradients of a backward pass to fp32 gradients (gradient_accumulator.py) and
+    does not fuse activations. Its loss stores fp32 logits and the softmax, which becomes their
+    gradient in place (tensor_parallel/functional.py, _ShardedCrossEntropy).
     """
     return ProgramMemory(
         name="nanotron",
@@ -49,8 +53,31 @@ def nanotron() -> ProgramMemory:
         fused_norms=True,
         gathers_again=True,
         activation_copies=1.0,
-        loss_bytes=14.0,
+        loss_bytes=8.0,
         workspace_bytes=64.0 * 2**20,
+        fragmentation=NANOTRON_FRAGMENTATION,
+    )
+
+
+def with_copies(program: ProgramMemory, model: Model, layout: Layout) -> ProgramMemory:
+    """Return ``program`` with the copies that nanotron's attention makes (models/llama.py).
+
+    Other programs are returned as they are.
+
+    Without grouped queries, queries, keys and values are copied to one tensor. Flash attention's
+    rotary embedding rotates the queries in place, so that the unrotated keys and values in this
+    tensor stay allocated. Keys and values are copied again to the layout of the rotary kernel.
+
+    Flash attention writes (batch, sequence) but the output projection reads (sequence, batch), so
+    that it copies the attention output if the micro-batch has several sequences.
+    """
+    if program.name != "nanotron":
+        return program
+    attention = model.attention
+    return replace(
+        program,
+        rotary_copies=1.0 if attention.heads == attention.kv_heads else 0.0,
+        output_copies=1.0 if layout.micro_batch > 1 else 0.0,
     )
 
 
@@ -153,6 +180,10 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     if "recomputed_exchanges" in features:
         # torchtitan saves all-to-alls since September 2025, those of Qwen3 later.
         program = replace(program, saves_exchanges=False)
+    if "compiled_modules" in features:
+        # torchtitan from October 29, 2025 (commit 2a7a1484) compiles the modules of a layer with
+        # experts one by one, inside the recomputation.
+        program = replace(program, saves_products=False)
     if "saved_gathers" in features:
         # nanotron before July 17, 2024, which added tp_recompute_allgather (commit 1e02a9ce).
         program = replace(program, gathers_again=False)

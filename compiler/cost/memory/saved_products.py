@@ -15,6 +15,8 @@ def saved_product_bytes(
     the router and of routed experts are recomputed, because grouped products are not in torch's
     list of operators (functorch/partitioners.py, compute_intensive_ops).
     """
+    if not program.saves_products and kind.routed:
+        return 2 * tokens * _core_width(model) / layout.tp
     width = _saved_attention_width(model, layout, program) / layout.tp
     # The output of the last product is not divided by tp, because each rank has a full-size partial
     # sum.
@@ -31,6 +33,12 @@ def saved_product_bytes(
     return 2 * tokens * (width + last)
 
 
+def _core_width(model: Model) -> int:
+    """Return the elements per token of the output of the attention core."""
+    latent = model.attention.latent
+    return model.attention.heads * (latent.v_dim if latent else model.attention.head_dim)
+
+
 def _saved_attention_width(model: Model, layout: Layout, program: ProgramMemory) -> float:
     """Return the elements per token that recompute by operator saves in attention.
 
@@ -43,7 +51,7 @@ def _saved_attention_width(model: Model, layout: Layout, program: ProgramMemory)
         # With fewer key-value heads than ranks, every rank computes a whole head.
         keys = max(attention.kv_heads, layout.tp) * (2 if program.fused_projection else 1)
         return (2 * attention.heads + keys) * attention.head_dim
-    core = attention.heads * latent.v_dim
+    core = _core_width(model)
     if latent.q_lora_rank:
         down = latent.q_lora_rank + latent.kv_lora_rank + latent.qk_rope_dim
         return core + down + model.hidden

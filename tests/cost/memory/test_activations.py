@@ -104,3 +104,14 @@ def test_recompute_of_all_experts_frees_the_router_too(layout: Layout) -> None:
     assert layer.router > 0
     parts = layer.moe + layer.moe_act + layer.shared_experts + layer.router
     assert layer.bytes_of_modules(("moe",)) == pytest.approx(parts)
+
+
+def test_modules_compiled_one_by_one_save_only_the_attention_core(layout: Layout) -> None:
+    # Compiled code calls aten.mm.out, and torchtitan's policy names aten.mm (torch 2.13 on a CPU).
+    mixtral, program = model("mixtral-8x7b"), replace(PLAIN, saves_products=False)
+    layer = _layer(mixtral, layout, ROUTED, program)
+    core = 2 * TOKENS * mixtral.attention.heads * mixtral.attention.head_dim / layout.tp
+    assert layer.operators == layer.checkpoint + layer.core_attn + core
+    # Dense layers are compiled as a whole, inside the recomputation.
+    dense = _layer(mixtral, layout, DENSE, program)
+    assert dense.operators == _layer(mixtral, layout, DENSE).operators

@@ -69,15 +69,15 @@ LIMITS = {
     "VocabularyParallelism": (0.03, 0.75),
     "ms-swift": (0.05, 0.85),
     "ms-swift fp8": (0.075, 0.0),
-    "nanotron": (0.06, 0.55),
-    "nanotron 2024-07": (0.06, 0.6),
+    "nanotron": (0.085, 0.45),
+    "nanotron 2024-07": (0.01, 1.0),
     "torchao": (0.03, 0.9),
     "torchtitan": (0.04, 1.0),
     "torchtitan 2024-03": (0.065, 0.5),
     "torchtitan 2025": (0.05, 0.6),
     "torchtitan commits": (0.03, 0.8),
     "torchtitan issues": (0.055, 0.65),
-    "torchtitan users": (0.16, 0.25),
+    "torchtitan users": (0.04, 0.6),
     "torchtune": (0.04, 0.75),
 }
 """Limits by group: (largest median error, smallest share within 7 %)."""
