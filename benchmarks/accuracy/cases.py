@@ -61,6 +61,7 @@ STACKS = {
     "transformers-deepspeed": "torch-eager",
     "transformers-pipeline": "torch-eager",
     "megatron-2023": "megatron-local",
+    "megatron-2023-torch-norm": "megatron-local",
     "aleph-alpha": "megatron-local",
     "aleph-alpha-fused-norm": "megatron-local",
     "megatron-core": "transformer-engine",
@@ -272,4 +273,5 @@ def _reduces_in_16_bit(run: Run) -> bool:
     """
     recipes = ("dgxc-benchmarking", "gpu-recipes")
     recipe = run.framework == "nemo" and any(name in run.source for name in recipes)
-    return recipe or "Megatron-Bridge" in run.source or run.framework in REDUCE_IN_16_BIT
+    stated = recipe or "16-bit-gradients" in run.overlap
+    return stated or "Megatron-Bridge" in run.source or run.framework in REDUCE_IN_16_BIT

@@ -108,6 +108,7 @@ FLAGS: dict[str, dict[str, bool]] = {
     "fused-experts": {"fused_experts": True},
     "token-drop": {"fused_routing": False},
     "unfused-routing": {"fused_routing": False},
+    "separate-sums": {"separate_sums": True},  # --no-gradient-accumulation-fusion
 }
 """Feature of a run -> flags of its efficiency row, with their values."""
 FACTORS: dict[str, tuple[str, float]] = {
