@@ -78,10 +78,10 @@ fitted."""
 def stack_of(run: Run, generation: str) -> str:
     """Return the software class of a run.
 
-    Runs of Megatron and NeMo on Volta and Ampere are from before 2023. BigScience has a separate
-    class, because it trained with a fork of Megatron (ALiBi, embedding norm, its own bf16
-    optimizer). Programs of torch without torch.compile have the class of the programs that PARC
-    emits without it.
+    Runs of Megatron and NeMo on Volta and Ampere are from before 2023, or use no FlashAttention.
+    BigScience has a separate class, because it trained with a fork of Megatron (ALiBi, embedding
+    norm, its own bf16 optimizer). Programs of torch without torch.compile have the class of the
+    programs that PARC emits without it.
     """
     old = run.framework in ("megatron-lm", "megatron-deepspeed", "nemo")
     if old and generation in ("volta", "ampere"):

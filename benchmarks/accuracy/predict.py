@@ -109,6 +109,7 @@ FLAGS: dict[str, dict[str, bool]] = {
     "token-drop": {"fused_routing": False},
     "unfused-routing": {"fused_routing": False},
     "separate-sums": {"separate_sums": True},  # --no-gradient-accumulation-fusion
+    "fused-sums": {"separate_sums": False},  # Megatron-LM since 2023, in fp16 too
 }
 """Feature of a run -> flags of its efficiency row, with their values."""
 FACTORS: dict[str, tuple[str, float]] = {

@@ -89,10 +89,10 @@ mean error to 15.1 %.
 
 Later, the scripts of sources whose rows all deviated were read again. FlagPerf's "A100" is an A800,
 and its runs of Llama 3 use FlashAttention-2 and recompute attention. FlagScale, Megatron-LLaMA and
-Megatron-DeepSpeed have a fused RMSNorm. InternEvo's norms read copies in fp32. AMD does not state
-the recompute of its runs of 70B, nor a site with GH200 the layout of a run; three stated runs of
-this site replace it. These readings reduced the errors of open rows from 9.3 to 8.5 % (each row
-without its source).
+Megatron-DeepSpeed have a fused RMSNorm. The baseline of Zero Bubble has no FlashAttention.
+InternEvo's norms read copies in fp32. AMD does not state the recompute of its runs of 70B, nor a
+site with GH200 the layout of a run; three stated runs of this site replace it. These readings
+reduced the errors of open rows from 9.3 to 8.6 % (each row without its source).
 """
 LOCKED, OPEN = "Step time, locked sources", "Step time, open sources"
 
