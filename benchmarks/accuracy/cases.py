@@ -94,13 +94,11 @@ REDUCE_IN_16_BIT = (
     "composer-fsdp",
     "fms-fsdp",
     "internevo",
-    "aleph-alpha",
-    "aleph-alpha-fused-norm",
 )
 """Frameworks whose programs reduce gradients in bf16: llm-foundry with ``mixed_precision: PURE``
 (scripts/train/benchmarking/submit_benchmarks.py), fms-fsdp (policies/mixed_precision.py, bfSixteen)
-and InternEvo, whose gradients have the format of the weights. The library of Aleph Alpha trains 13B
-parameters on GPUs of 80 GB without model parallelism, where gradients in fp32 do not fit."""
+and InternEvo, whose gradients have the format of the weights. The library of Aleph Alpha keeps them
+in bf16 too, but reduces them in fp32 (core/optimizer/allreduce.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ FLAGS: dict[str, dict[str, bool]] = {
         "shares_first_nic": False,
     },
     "blocking-tp": {"overlaps_tp": False},  # library "scaling" of Aleph Alpha
+    "whole-gradients": {"whole_gradients": True},  # the same (core/optimizer/allreduce.py)
     "flash-attention-2": {"flash_attention_2": True},
     "blocking-hops": {"blocking_hops": True},  # pipelines of DeepSpeed
     "fused-experts": {"fused_experts": True},
