@@ -62,6 +62,7 @@ STACKS = {
     "transformers-deepspeed": "torch-eager",
     "transformers-pipeline": "torch-eager",
     "megatron-2023": "megatron-local",
+    "megatron-2023-torch-norm": "megatron-local",
     "aleph-alpha": "megatron-local",
     "aleph-alpha-fused-norm": "megatron-local",
     "megatron-core": "transformer-engine",
@@ -78,10 +79,10 @@ fitted."""
 def stack_of(run: Run, generation: str) -> str:
     """Return the software class of a run.
 
-    Runs of Megatron and NeMo on Volta and Ampere are from before 2023. BigScience has a separate
-    class, because it trained with a fork of Megatron (ALiBi, embedding norm, its own bf16
-    optimizer). Programs of torch without torch.compile have the class of the programs that PARC
-    emits without it.
+    Runs of Megatron and NeMo on Volta and Ampere are from before 2023, or use no FlashAttention.
+    BigScience has a separate class, because it trained with a fork of Megatron (ALiBi, embedding
+    norm, its own bf16 optimizer). Programs of torch without torch.compile have the class of the
+    programs that PARC emits without it.
     """
     old = run.framework in ("megatron-lm", "megatron-deepspeed", "nemo")
     if old and generation in ("volta", "ampere"):
@@ -94,13 +95,11 @@ REDUCE_IN_16_BIT = (
     "composer-fsdp",
     "fms-fsdp",
     "internevo",
-    "aleph-alpha",
-    "aleph-alpha-fused-norm",
 )
 """Frameworks whose programs reduce gradients in bf16: llm-foundry with ``mixed_precision: PURE``
 (scripts/train/benchmarking/submit_benchmarks.py), fms-fsdp (policies/mixed_precision.py, bfSixteen)
-and InternEvo, whose gradients have the format of the weights. The library of Aleph Alpha trains 13B
-parameters on GPUs of 80 GB without model parallelism, where gradients in fp32 do not fit."""
+and InternEvo, whose gradients have the format of the weights. The library of Aleph Alpha keeps them
+in bf16 too, but reduces them in fp32 (core/optimizer/allreduce.py)."""
 
 
 @dataclass(frozen=True)  # without slots, so that the FLOPs can be cached
@@ -273,4 +272,5 @@ def _reduces_in_16_bit(run: Run) -> bool:
     """
     recipes = ("dgxc-benchmarking", "gpu-recipes")
     recipe = run.framework == "nemo" and any(name in run.source for name in recipes)
-    return recipe or "Megatron-Bridge" in run.source or run.framework in REDUCE_IN_16_BIT
+    stated = recipe or "16-bit-gradients" in run.overlap
+    return stated or "Megatron-Bridge" in run.source or run.framework in REDUCE_IN_16_BIT

@@ -103,11 +103,14 @@ FLAGS: dict[str, dict[str, bool]] = {
         "shares_first_nic": False,
     },
     "blocking-tp": {"overlaps_tp": False},  # library "scaling" of Aleph Alpha
+    "whole-gradients": {"whole_gradients": True},  # the same (core/optimizer/allreduce.py)
     "flash-attention-2": {"flash_attention_2": True},
     "blocking-hops": {"blocking_hops": True},  # pipelines of DeepSpeed
     "fused-experts": {"fused_experts": True},
     "token-drop": {"fused_routing": False},
     "unfused-routing": {"fused_routing": False},
+    "separate-sums": {"separate_sums": True},  # --no-gradient-accumulation-fusion
+    "fused-sums": {"separate_sums": False},  # Megatron-LM since 2023, in fp16 too
 }
 """Feature of a run -> flags of its efficiency row, with their values."""
 FACTORS: dict[str, tuple[str, float]] = {

@@ -93,33 +93,53 @@ def _eager(_: Model) -> ProgramTraffic:
 def _megatron_of_2023(model: Model) -> ProgramTraffic:
     """Return the traffic of Megatron-LM's own layers, which fuse only what GPT models need.
 
-    RMSNorm, rotation and gated activation consist of separate kernels of torch.
+    Rotation and gated activation consist of separate kernels of torch. RMSNorm is Apex's fused
+    kernel in the forks that trained models with it (FlagScale and Megatron-LLaMA,
+    megatron/model/fused_layer_norm.py; Megatron-DeepSpeed, megatron/model/__init__.py).
     """
     separate = transformers_traffic(model)
     fused = replace(MEGATRON_TRAFFIC, gated=separate.gated)
-    if model.norm == "rmsnorm":
-        fused = replace(fused, norm=separate.norm)
     rotates = model.position.kind == "rope"
     return replace(fused, rotation=separate.rotation) if rotates else fused
 
 
-def _aleph_alpha(model: Model) -> ProgramTraffic:
+def _with_torch_norm(model: Model) -> ProgramTraffic:
+    """Return the traffic of the same layers with an RMSNorm of separate kernels of torch."""
+    return replace(_megatron_of_2023(model), norm=transformers_traffic(model).norm)
+
+
+def _aleph_alpha_with_fused_norm(model: Model) -> ProgramTraffic:
     """Return the traffic of the library ``scaling`` (core/nn/mlp.py, column_parallel_linear.py).
 
-    Its kernels are those of Megatron-LM in 2023. Gate and up projection are two parallel matrices,
-    and each exchanges the gradient of its input.
+    Its kernels are those of Megatron-LM in 2023, with FlashAttention's fused RMSNorm. Gate and up
+    projection are two parallel matrices, and each exchanges the gradient of its input.
     """
     return replace(_megatron_of_2023(model), input_exchanges=InputExchanges(mixer=1, gated=2))
 
 
-def _aleph_alpha_with_fused_norm(model: Model) -> ProgramTraffic:
-    """Return the traffic of the same layers with FlashAttention's fused RMSNorm."""
-    return replace(_aleph_alpha(model), norm=MEGATRON_TRAFFIC.norm)
+def _aleph_alpha(model: Model) -> ProgramTraffic:
+    """Return the traffic of the same layers with an RMSNorm of separate kernels of torch."""
+    return replace(_aleph_alpha_with_fused_norm(model), norm=transformers_traffic(model).norm)
 
 
 def _internevo(_: Model) -> ProgramTraffic:
+    """Return the traffic of InternEvo (internlm/model/modeling_internlm.py, metrics.py).
+
+    Every norm reads a copy of the residual stream in fp32, and the backward pass repeats copy and
+    norm even without activation checkpoints (``dropout_selective_checkpoint``). The metrics of each
+    micro-batch compute the loss once more, and the accuracy and perplexity from the logits.
+    """
+    # Forward: a copy (2 + 4), the norm (4 + 2). Backward: both again, the gradient of the norm
+    # (2 + 4 read, 4 written), its copy to 16 bit (4 + 2), and the sum with that of the residual,
+    # which ``residual`` counts.
+    norm = PassBytes(12.0, 28.0)
+    # Loss (2), its gradient in place (2 + 2); metrics: loss (2), two maxima and the place of one
+    # (2 each), subtraction and exponential (4 each), sum (2).
+    logits = 6.0 + 18.0
     # Gradients of micro-batches are added in bf16: two reads and a write.
-    return replace(MEGATRON_TRAFFIC, sum_bytes=6.0, separate_launches=True)
+    return replace(
+        MEGATRON_TRAFFIC, norm=norm, logit_bytes=logits, sum_bytes=6.0, separate_launches=True
+    )
 
 
 def _transformers_under_deepspeed(model: Model) -> ProgramTraffic:
@@ -135,6 +155,7 @@ PROGRAMS: dict[str, PublishedProgram] = {
     "automodel": FSDP2,
     "automodel-torch-attention": FSDP2,
     "megatron-2023": TorchProgram(_megatron_of_2023),
+    "megatron-2023-torch-norm": TorchProgram(_with_torch_norm),  # ALCF's Megatron-DeepSpeed
     "aleph-alpha": TorchProgram(_aleph_alpha),
     "aleph-alpha-fused-norm": TorchProgram(_aleph_alpha_with_fused_norm),
     "nemo": NemoProgram(),

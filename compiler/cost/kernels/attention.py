@@ -17,10 +17,10 @@ BACKWARD_FACTOR = 2.9
 """Backward time of the attention core, divided by its forward time. The backward pass has five
 matrix products, the forward pass two, and reaches 63 % of the peak where the forward pass reaches
 73 % (FlashAttention-2, arXiv:2307.08691, sections 4.1 and 5)."""
-FLASH_ATTENTION_2 = 1.7
-"""Time of FlashAttention-2 on Hopper, divided by the time of kernels that use Hopper's matrix
-instructions. FlashAttention-3 is 1.5 to 2.0 times as fast in the forward pass and 1.5 to 1.75 times
-in the backward pass (arXiv:2407.08608)."""
+FLASH_ATTENTION_2 = {64: 1.43, 128: 1.62}
+"""Time of FlashAttention-2 on Hopper by head dim, divided by the time of cuDNN's kernels, which use
+Hopper's matrix instructions: forward and backward pass together, at 4,096 tokens (FlashAttention-3,
+arXiv:2407.08608, figures 5 and 6). With head dim 64, softmax limits both kernels."""
 CACHE_BYTES = 2
 """Bytes per element of Q, K, V and the KV cache, 16 bit."""
 
@@ -66,6 +66,17 @@ class PrefillFit:
     """Masked columns per row that are computed although they are discarded."""
     rows: int = 128
     """Query rows per block."""
+
+
+def flash_attention_2_factor(head_dim: float) -> float:
+    """Return the time of FlashAttention-2 on Hopper, divided by that of newer kernels.
+
+    >>> [flash_attention_2_factor(head_dim) for head_dim in (32, 64, 96, 128, 256)]
+    [1.43, 1.43, 1.525, 1.62, 1.62]
+    """
+    (narrow, low), (wide, high) = FLASH_ATTENTION_2.items()
+    part = min(max((head_dim - narrow) / (wide - narrow), 0.0), 1.0)
+    return low + part * (high - low)
 
 
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:

@@ -16,6 +16,7 @@ from parc.compiler.cost.kernels.gemm import (
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import (
     FUSED_KERNELS,
+    Attention,
     LayerKind,
     Layout,
     LowRank,
@@ -208,6 +209,18 @@ def unfused_attention_core_seconds(
     )
 
 
+def mean_head_dim(attention: Attention) -> float:
+    """Return the mean of the widths of the two products of an attention core.
+
+    The fit has one head dim for both.
+    """
+    latent = attention.latent
+    if latent is not None:
+        return (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim) / 2
+    value = attention.value_dim or attention.head_dim
+    return (attention.head_dim + value) / 2
+
+
 def fused_attention_core_seconds(
     kernels: KernelFit, model: Model, layout: Layout, sequence: int
 ) -> float:
@@ -217,15 +230,9 @@ def fused_attention_core_seconds(
     window, the result is the mean over all layers.
     """
     attention = model.attention
-    latent = attention.latent
-    head_dim = float(attention.head_dim)
-    if latent is not None:
-        # The two products of the core use different widths; the fit has one head dim, their mean.
-        head_dim = (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim) / 2
-    elif attention.value_dim:
-        head_dim = (attention.head_dim + attention.value_dim) / 2
+    head_dim = mean_head_dim(attention)
     heads = attention.heads / layout.tp
-    keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
+    keys = heads if attention.latent is not None else max(attention.kv_heads / layout.tp, 1.0)
 
     def windowed_seconds(window: float) -> float:
         """Return the core's forward seconds for a window of ``window`` tokens (0: none)."""

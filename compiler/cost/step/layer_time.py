@@ -10,7 +10,7 @@ from parc.compiler.cost.counts.launches import (
     replayed_launches,
     unfused_launches,
 )
-from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR, FLASH_ATTENTION_2
+from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR, flash_attention_2_factor
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
     GemmShape,
@@ -19,6 +19,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
     extra_gemm_shapes,
     fused_attention_core_seconds,
     gemm_forward_backward_seconds,
+    mean_head_dim,
     mlp_gemm_shapes,
     unfused_attention_core_seconds,
 )
@@ -340,7 +341,7 @@ def _compute_attention_core_seconds(
         cost_model.kernels, model, layout, sequence
     )
     if row.flash_attention_2:
-        forward *= FLASH_ATTENTION_2
+        forward *= flash_attention_2_factor(mean_head_dim(model.attention))
     return ForwardBackward(forward, BACKWARD_FACTOR * forward)
 
 
