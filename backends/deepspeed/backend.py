@@ -59,7 +59,7 @@ class DeepSpeed:
     strategies = STRATEGIES
     recomputes_first_layers = False
     # Ranks of a pipeline exchange one message at a time (runtime/pipe/schedule.py, TrainSchedule).
-    stack = replace(EAGER, properties={"blocking_hops": True})
+    stack = replace(EAGER, properties={**EAGER.properties, "blocking_hops": True})
     # Stage 2 keeps whole weights on each rank, so they are gathered only after the optimizer step.
     gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 

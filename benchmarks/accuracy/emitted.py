@@ -10,14 +10,14 @@ with fewer layers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import parc
+from benchmarks.accuracy.pages.page_tables import error_row
 from parc.compiler.ir import Estimate, Plan
 
 PATH = Path(__file__).parent / "published" / "emitted.jsonl"
@@ -129,21 +129,11 @@ def emitted_section() -> str:
             "",
             "| quantity | runs | mean error | median | bias | within 10 % |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
-            _row("kernels, dense", dense, lambda run: run.kernel_error),
-            _row("kernels, all", runs, lambda run: run.kernel_error),
-            _row("step time, all on H200", today, lambda run: run.step_error),
-            _row("allocated bytes, all on H200", today, lambda run: run.allocated_error),
-            _row("reserved bytes, all on H200", today, lambda run: run.reserved_error),
+            error_row("kernels, dense", dense, lambda run: run.kernel_error),
+            error_row("kernels, all", runs, lambda run: run.kernel_error),
+            error_row("step time, all on H200", today, lambda run: run.step_error),
+            error_row("allocated bytes, all on H200", today, lambda run: run.allocated_error),
+            error_row("reserved bytes, all on H200", today, lambda run: run.reserved_error),
             "",
         )
-    )
-
-
-def _row(title: str, runs: Sequence[EmittedRun], error_of: Callable[[EmittedRun], float]) -> str:
-    errors = [error_of(run) for run in runs]
-    sizes = [abs(error) for error in errors]
-    inside = sum(size <= 0.1 for size in sizes)
-    return (
-        f"| {title} | {len(runs)} | {100 * mean(sizes):.1f} | {100 * median(sizes):.1f} | "
-        f"{100 * median(errors):.1f} | {inside} |"
     )

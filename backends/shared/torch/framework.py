@@ -39,7 +39,8 @@ class TorchFramework:
 
     name: ClassVar[str]
     recomputes_first_layers = False
-    stack = KernelStack("torch-native")
+    # Tokens are permuted by index operators of torch (torchtitan, token_dispatcher.py).
+    stack = KernelStack("torch-native", properties={"fused_routing": False})
     # The emitted programs call FSDP2's set_requires_all_reduce, so replicas reduce once per step.
     gradient_exchange = GradientExchange(
         reduces_replicas_once=True, scatters_accumulated_format=True

@@ -20,9 +20,9 @@ from parc.compiler.ir import (
     UnitCopies,
 )
 
-EAGER = KernelStack("torch-eager", like="torch-native")
+EAGER = KernelStack("torch-eager", like="torch-native", properties={"fused_routing": False})
 """Kernels of torch that no compiler fuses. Attention is torch's scaled_dot_product_attention, which
-selects the fastest kernel of the GPU."""
+selects the fastest kernel of the GPU. Index operators permute routed tokens."""
 
 FSDP2_COPIES = UnitCopies(
     gather_shard=6.0,

@@ -21,6 +21,7 @@ from benchmarks.accuracy.groups import (
 from benchmarks.accuracy.intervals import coverage_table, open_coverage
 from benchmarks.accuracy.joint_fit import JointFit
 from benchmarks.accuracy.memory.section import section as memory_section
+from benchmarks.accuracy.one_gpu import one_gpu_section
 from benchmarks.accuracy.pages.other_tools import comparison_table
 from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, scatter_of_micro_batches, sweeps
@@ -116,6 +117,7 @@ def page(cases: Cases, data: Path | None) -> str:
         _fit_section(fit),
         _regret_section(cases.cases),
         emitted_section(),
+        one_gpu_section(),
         memory_section(data),
         serving_section(data),
         interval_section(data),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from statistics import mean, median
+from typing import TypeVar
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +70,14 @@ def markdown(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: i
     ruler = ["---"] * words + ["---:"] * (len(columns) - words)
     lines = [columns, tuple(ruler), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def error_row(title: str, runs: Sequence[Row], error_of: Callable[[Row], float]) -> str:
+    """Return a line of a Markdown table with the errors of ``runs``, in per cent."""
+    errors = [error_of(run) for run in runs]
+    sizes = [abs(error) for error in errors]
+    inside = sum(size <= 0.1 for size in sizes)
+    return (
+        f"| {title} | {len(runs)} | {100 * mean(sizes):.1f} | {100 * median(sizes):.1f} | "
+        f"{100 * median(errors):.1f} | {inside} |"
+    )

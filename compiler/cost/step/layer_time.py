@@ -173,7 +173,7 @@ def _computation(cost_model: CostModel, layout: Layout, kind: LayerKind) -> _Com
     summed = gradient_sum_bytes(cost_model, layout)
     passes = [_cached_gemm_seconds(cost_model, shape, summed) for shape in shapes]
     gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
-    core = _attention_core_seconds(cost_model, layout, kind)
+    core = attention_core_seconds(cost_model, layout, kind)
     scan = _recurrence_seconds(cost_model, layout, kind, tokens)
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     moved, casts = layer_traffic(cost_model, layout, kind), cast_bytes(shapes, cost_model.scaling)
@@ -308,7 +308,7 @@ def _recurrence_seconds(
     return ForwardBackward(scan + stream, SCAN_BACKWARD * scan + 2 * stream)
 
 
-def _attention_core_seconds(
+def attention_core_seconds(
     cost_model: CostModel, layout: Layout, kind: LayerKind
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of a layer's attention core.
