@@ -95,11 +95,14 @@ REDUCE_IN_16_BIT = (
     "composer-fsdp",
     "fms-fsdp",
     "internevo",
+    "aleph-alpha",
+    "aleph-alpha-fused-norm",
 )
 """Frameworks whose programs reduce gradients in bf16: llm-foundry with ``mixed_precision: PURE``
 (scripts/train/benchmarking/submit_benchmarks.py), fms-fsdp (policies/mixed_precision.py, bfSixteen)
-and InternEvo, whose gradients have the format of the weights. The library of Aleph Alpha keeps them
-in bf16 too, but reduces them in fp32 (core/optimizer/allreduce.py)."""
+and InternEvo, whose gradients have the format of the weights. The library of Aleph Alpha trains 13B
+parameters on GPUs of 80 GB without model parallelism, where gradients in fp32 do not fit; that it
+reduces them in fp32 (core/optimizer/allreduce.py) is not modeled."""
 
 
 @dataclass(frozen=True)  # without slots, so that the FLOPs can be cached

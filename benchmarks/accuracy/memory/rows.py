@@ -23,8 +23,7 @@ other programs that do not set them, and ROCm), copies of 16-bit gradients that 
 block are part of the fragmentation.
 
 Nanotron's benchmark_summary.svg states no tensor-parallel mode (scripts/scaling_benchmarks.py has
-two) and no setting of tp_recompute_allgather; its rows are read as the defaults. Most of them are
-larger than predicted by about the gathered inputs.
+two); its rows are read as the defaults. Most are larger than predicted by the gathered inputs.
 
 VocabularyParallelism states reserved memory as a maximum and allocated memory of every stage; the
 rows of its second environment are ``again``. Left out are two readings of torchtitan's pull request
