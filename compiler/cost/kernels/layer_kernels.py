@@ -64,6 +64,9 @@ class ForwardBackward:
         return ForwardBackward(self.forward + other.forward, self.backward + other.backward)
 
 
+NOTHING = ForwardBackward(0.0, 0.0)
+
+
 def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
     """Return the (m, n, k) shapes of one layer's attention projections on one rank.
 

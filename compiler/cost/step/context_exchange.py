@@ -7,14 +7,13 @@ Variants (``cp_comm``): ring (p2p), gather (all_gather), Ulysses (a2a), and a ri
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
-from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
+from parc.compiler.cost.kernels.layer_kernels import NOTHING, ForwardBackward
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.memory.workspaces import key_value_bytes
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.ir import LayerKind, Layout
 
-NOTHING = ForwardBackward(0.0, 0.0)
 MERGE_BYTES = 10
 """Bytes moved per output element and ring step: a 16-bit partial output is read, the fp32 sum is
 read and written."""

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from parc.compiler.cost.counts.launches import (
-    COLLECTIVE_LAUNCHES,
-    forward_launches,
-    replayed_launches,
-    unfused_launches,
-)
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR, flash_attention_2_factor
 from parc.compiler.cost.kernels.layer_kernels import (
+    NOTHING,
     ForwardBackward,
     GemmShape,
     attention_gemm_shapes,
@@ -26,11 +21,12 @@ from parc.compiler.cost.kernels.layer_kernels import (
 from parc.compiler.cost.kernels.recurrence import SCAN_BACKWARD, recurrence_of_layer, scan_seconds
 from parc.compiler.cost.kernels.scaling import cast_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.step.context_exchange import NOTHING, mixer_exchange_seconds
+from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
 from parc.compiler.cost.step.gradients import (
     gradient_accumulation_seconds,
     gradient_sum_bytes,
 )
+from parc.compiler.cost.step.launch_time import host_seconds
 from parc.compiler.cost.step.offload import activation_copy_seconds
 from parc.compiler.cost.step.operator_recompute import recomputed_product_share
 from parc.compiler.cost.step.pass_time import launch_norm, pass_time
@@ -52,8 +48,6 @@ from parc.compiler.cost.step.weight_gathers import (
 from parc.compiler.ir import LayerKind, Layout, Model
 from parc.compiler.ir.frozen import frozen
 
-BACKWARD_LAUNCH = 2.0
-"""Host launch time of the backward pass divided by that of the forward pass."""
 TP_BACKWARD = 0.5
 """Minimum exposed fraction of the backward collectives with sequence parallelism. Assumed, based on
 the collectives that Megatron-LM overlaps with GEMMs."""
@@ -118,8 +112,7 @@ class LayerTime:
 def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerTime:
     """Return the time in seconds of one layer of type ``kind`` for one micro-batch, by term."""
     row, work = cost_model.efficiency, _computation(cost_model, layout, kind)
-    launch = launch_seconds(cost_model, layout, kind)
-    calls = collective_launch_seconds(cost_model, layout, kind)
+    host = host_seconds(cost_model, layout, kind)
     tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * work.gemms.backward)
     cp = mixer_exchange_seconds(cost_model, layout, kind, work.core.forward)
     copies = (
@@ -128,12 +121,12 @@ def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerT
     norm = launch_norm(row)
     ahead = pass_time(
         (work.total.forward, row.tp * tp.forward, cp.forward),
-        (launch + calls.forward, norm),
+        (host.forward, norm),
         copies,
     )
     back = pass_time(
         (work.total.backward, row.tp * tp.backward, cp.backward),
-        (BACKWARD_LAUNCH * launch + calls.backward, norm),
+        (host.backward, norm),
         copies,
     )
     # Whatever else overlaps with a pass overlaps with the whole of it.
@@ -203,53 +196,6 @@ def layer_traffic(cost_model: CostModel, layout: Layout, kind: LayerKind) -> For
     moved = element_wise_bytes(problem.model, layout, kind, tokens, traffic)
     copied = exchange_copy_bytes(cost_model, layout, kind)
     return ForwardBackward(moved.forward + copied.forward, moved.backward + copied.backward)
-
-
-def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
-    """Return the seconds that the host takes to launch the forward pass of a layer."""
-    model, row = cost_model.problem.model, cost_model.efficiency
-    if row.unfused:
-        return row.launch_seconds * unfused_launches(kind)
-    # A fused kernel computes all experts with one launch.
-    alone = kind.routed and model.experts is not None and not row.fused_experts
-    local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
-    low = cost_model.problem.job.is_low_precision
-    if layout.cuda_graphs:
-        graphs = cost_model.captured_graphs(layout)
-        if not graphs.per_layer:
-            # The host launches one graph per step. The gaps between the kernels of a graph are
-            # part of the kernel times.
-            return 0.0
-        parts = graphs.parts
-        replayed = cost_model.cached(
-            ("replayed", kind, local, parts),
-            lambda: replayed_launches(model, kind, local, low, parts),
-        )
-        return row.launch_seconds * replayed
-    launches = cost_model.cached(
-        ("launches", kind, local), lambda: forward_launches(model, kind, local, low)
-    )
-    if cost_model.traffic(layout).separate_launches:
-        launches = max(launches, unfused_launches(kind))
-    return row.launch_seconds * launches
-
-
-def collective_launch_seconds(
-    cost_model: CostModel, layout: Layout, kind: LayerKind
-) -> ForwardBackward:
-    """Return the seconds in which the host launches the tensor-parallel collectives of a layer.
-
-    CUDA graphs contain the collectives that they capture.
-    """
-    if layout.tp == 1 or layout.cuda_graphs:
-        return NOTHING
-    exchanges = dense_collectives(cost_model, layout, kind)
-    exchanges += expert_collectives(cost_model, layout, kind)
-    calls = [(COLLECTIVE_LAUNCHES[one.operation], one) for one in exchanges]
-    return ForwardBackward(
-        sum(launches * one.forward for launches, one in calls),
-        sum(launches * one.backward for launches, one in calls),
-    ).scaled(cost_model.efficiency.launch_seconds)
 
 
 def _cached_gemm_seconds(

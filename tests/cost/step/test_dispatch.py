@@ -20,7 +20,8 @@ from parc.compiler.cost.memory.micro_batches import cached_layer_activations
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.step.layer_time import launch_seconds, layer_time
+from parc.compiler.cost.step.launch_time import launch_seconds
+from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     expected_distinct_parts,

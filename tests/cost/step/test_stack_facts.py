@@ -8,11 +8,8 @@ import pytest
 
 from parc.backends.registry import framework
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.step.layer_time import (
-    BACKWARD_LAUNCH,
-    launch_seconds,
-    layer_time,
-)
+from parc.compiler.cost.step.launch_time import BACKWARD_LAUNCH, launch_seconds
+from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.step_time import (
     blocking_hops,
     exposed_hops,

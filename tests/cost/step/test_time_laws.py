@@ -16,7 +16,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
     gemm_forward_backward_seconds,
 )
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.step.layer_time import collective_launch_seconds
+from parc.compiler.cost.step.launch_time import collective_launch_seconds
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import DENSE, Layout, Precision, Problem
 from parc.compiler.resolve.resolve_kernels import cost_model_for

@@ -1,0 +1,85 @@
+"""Time in which the host launches the kernels of a layer."""
+
+from __future__ import annotations
+
+from parc.compiler.cost.counts.launches import (
+    COLLECTIVE_LAUNCHES,
+    UNIT_BACKWARD,
+    UNIT_FORWARD,
+    forward_launches,
+    replayed_launches,
+    unfused_launches,
+)
+from parc.compiler.cost.kernels.layer_kernels import NOTHING, ForwardBackward
+from parc.compiler.cost.setup.cost_model import CostModel
+from parc.compiler.cost.step.tensor_exchange import dense_collectives, expert_collectives
+from parc.compiler.ir import LayerKind, Layout
+
+BACKWARD_LAUNCH = 2.0
+"""Host launch time of the backward pass divided by that of the forward pass."""
+
+
+def host_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> ForwardBackward:
+    """Return the seconds that the host takes to launch the passes of a layer.
+
+    They include the collectives of tensor parallelism, and those of FSDP2.
+    """
+    forward = launch_seconds(cost_model, layout, kind)
+    kernels = ForwardBackward(forward, BACKWARD_LAUNCH * forward)
+    calls = collective_launch_seconds(cost_model, layout, kind)
+    return kernels + calls + _unit_launch_seconds(cost_model, layout)
+
+
+def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
+    """Return the seconds that the host takes to launch the forward pass of a layer."""
+    model, row = cost_model.problem.model, cost_model.efficiency
+    if row.unfused:
+        return row.launch_seconds * unfused_launches(kind)
+    # A fused kernel computes all experts with one launch.
+    alone = kind.routed and model.experts is not None and not row.fused_experts
+    local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
+    low = cost_model.problem.job.is_low_precision
+    if layout.cuda_graphs:
+        graphs = cost_model.captured_graphs(layout)
+        if not graphs.per_layer:
+            # The host launches one graph per step. The gaps between the kernels of a graph are
+            # part of the kernel times.
+            return 0.0
+        parts = graphs.parts
+        replayed = cost_model.cached(
+            ("replayed", kind, local, parts),
+            lambda: replayed_launches(model, kind, local, low, parts),
+        )
+        return row.launch_seconds * replayed
+    launches = cost_model.cached(
+        ("launches", kind, local), lambda: forward_launches(model, kind, local, low)
+    )
+    if cost_model.traffic(layout).separate_launches:
+        launches = max(launches, unfused_launches(kind))
+    return row.launch_seconds * launches
+
+
+def _unit_launch_seconds(cost_model: CostModel, layout: Layout) -> ForwardBackward:
+    """Return the seconds that the host takes to gather and reduce a layer that FSDP2 shards."""
+    if layout.zero_stage < 2 or cost_model.traffic(layout).copies is None:
+        return NOTHING
+    each = cost_model.efficiency.launch_seconds
+    return ForwardBackward(each * UNIT_FORWARD, each * UNIT_BACKWARD)
+
+
+def collective_launch_seconds(
+    cost_model: CostModel, layout: Layout, kind: LayerKind
+) -> ForwardBackward:
+    """Return the seconds in which the host launches the tensor-parallel collectives of a layer.
+
+    CUDA graphs contain the collectives that they capture.
+    """
+    if layout.tp == 1 or layout.cuda_graphs:
+        return NOTHING
+    exchanges = dense_collectives(cost_model, layout, kind)
+    exchanges += expert_collectives(cost_model, layout, kind)
+    calls = [(COLLECTIVE_LAUNCHES[one.operation], one) for one in exchanges]
+    return ForwardBackward(
+        sum(launches * one.forward for launches, one in calls),
+        sum(launches * one.backward for launches, one in calls),
+    ).scaled(cost_model.efficiency.launch_seconds)
