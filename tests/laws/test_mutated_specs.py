@@ -26,7 +26,7 @@ from tests.laws.field_pairs import SERVING, TRAINING, fields_of, placed, values_
 
 ROOT = Path(__file__).parents[2]
 SEEDS = ("gpt2-small", "mixtral-8x7b", "llama-3-70b", "deepseek-v3")
-COUNT = int(os.environ.get("PARC_FUZZ", "200"))
+COUNT = int(os.environ.get("PARC_FUZZ", "100"))
 SECONDS = 10
 
 ODD: tuple[Any, ...] = (
