@@ -54,6 +54,18 @@ def test_the_step_of_a_candidate_contains_its_placement(plan: Plan) -> None:
     assert "placement" in search_text(plan, 20).splitlines()[2].split()
 
 
+def test_only_columns_that_distinguish_candidates_are_shown(plan: Plan) -> None:
+    dense = {
+        **{"parc": 1, "name": "dense", "model": "llama-3.2-1b", "emit": ["fsdp"]},
+        "cluster": {"node": "hgx-h100", "nodes": 1},
+        "job": {"sequence_length": 1024, "global_batch": 64},
+    }
+    head = search_text(plan_of(dense), 10).splitlines()[2].split()
+    assert "zero_stage" in head
+    assert not {"dp_replicate", "ep", "etp"} & set(head)
+    assert {"ep", "etp"} < set(search_text(plan, 10).splitlines()[2].split())
+
+
 def test_the_step_time_contains_a_placement_that_prolongs_the_step() -> None:
     wide = plan_of(changed(TAILS, {"layout.ep": 16}))
     time = wide.estimate.time

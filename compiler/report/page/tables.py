@@ -139,8 +139,7 @@ def process_group_table(plan: AnyPlan) -> HtmlTable:
 def best_candidate_table(plan: AnyPlan) -> HtmlTable:
     """Return the table of the candidates that the plan stores. The chosen layout is first.
 
-    Columns on experts are left out for a dense model, and the column ``split`` if it is equal for
-    all candidates.
+    The column ``split`` is left out if it is equal for all candidates.
     """
     if isinstance(plan, ServingPlan):
         services = plan.search.ranked
@@ -149,10 +148,9 @@ def best_candidate_table(plan: AnyPlan) -> HtmlTable:
             serving_candidate_row(rank, one, best) for rank, one in enumerate(services, start=1)
         ]
         return html_table(SERVING_HEAD, rows, prose=(), strong=0)
-    head, rows = candidate_table(plan.search, len(plan.search.ranked))
-    unused = {"ep", "etp"} if plan.problem.model.experts is None else set[str]()
-    if len({row[head.index("split")] for row in rows}) == 1:
-        unused.add("split")
+    head, rows = candidate_table(plan, len(plan.search.ranked))
+    equal = len({row[head.index("split")] for row in rows}) == 1
+    unused = {"split"} if equal else set[str]()
     kept = [at for at, name in enumerate(head) if name not in unused]
     shown = [tuple(row[at] for at in kept) for row in (head, *rows)]
     prose = tuple(at for at, name in enumerate(shown[0]) if name in ("recompute", "split"))

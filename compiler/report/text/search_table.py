@@ -37,12 +37,15 @@ REASON_TITLES = {"R17": "Does not fit in memory, or not at the high end of its i
 """Diagnostic code -> title for the layouts that the search drops under it, if this differs from the
 title of the diagnostic."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
+SHARDING = ("dp_replicate", "zero_stage")
+"""Fields of a layout with columns only if they differ between candidates."""
 GRAPHS = {False: "no", True: "layers", "full_iteration": "step"}
 """Value of ``layout.cuda_graphs`` -> text of the table."""
 CANDIDATE_HEAD = (
     *(
         "rank",
         *DEGREES,
+        *SHARDING,
         "recompute",
         "split",
         "graphs",
@@ -70,7 +73,7 @@ def search_text(plan: AnyPlan, top: int) -> str:
             lambda one: serving_search_text(one, top) + rejected_layouts_text(one.search.dropped),
         )
     search = plan.search
-    head, rows = candidate_table(search, top)
+    head, rows = candidate_table(plan, top)
     # ranked has only the best candidates, so the number of all candidates is computed.
     kept = search.enumerated - sum(count for _, count in search.dropped)
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
@@ -117,18 +120,24 @@ def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
     return list(enumerate(search.ranked[:top], start=1))
 
 
-def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def candidate_table(plan: Plan, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return (head, rows) of a table with the best ``top`` candidates.
 
     The column ``graphs`` shows which candidates use CUDA graphs, and the column ``placement``
     contains the part of the step that the placement of hosts adds. Each of them is omitted if it is
-    empty for all shown candidates.
+    empty for all shown candidates, a column of ``SHARDING`` if it is equal for all, and columns on
+    experts for a dense model.
     """
-    shown = _top_candidates(search, top)
-    rows = [_candidate_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
+    shown = _top_candidates(plan.search, top)
+    rows = [_candidate_row(rank, candidate, plan.search.ranked[0]) for rank, candidate in shown]
     used = {
+        **dict.fromkeys(("ep", "etp"), plan.problem.model.experts is not None),
         "graphs": any(candidate.layout.cuda_graphs for _, candidate in shown),
         "placement": any(candidate.placed_seconds for _, candidate in shown),
+        **{
+            name: len({getattr(candidate.layout, name) for _, candidate in shown}) > 1
+            for name in SHARDING
+        },
     }
     kept = [at for at, name in enumerate(CANDIDATE_HEAD) if used.get(name, True)]
     plain = [tuple(row[at] for at in kept) for row in (CANDIDATE_HEAD, *rows)]
@@ -142,7 +151,7 @@ def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[st
     added = candidate.placed_seconds
     return (
         str(rank),
-        *(str(getattr(layout, name)) for name in DEGREES),
+        *(str(getattr(layout, name)) for name in (*DEGREES, *SHARDING)),
         format_recompute(layout.recompute),
         layout.split.form,
         GRAPHS[layout.cuda_graphs],
