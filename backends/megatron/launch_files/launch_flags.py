@@ -51,6 +51,9 @@ class MegatronLaunch:
     """True if the program is a public copy of Megatron, whose flags can have other values."""
     stock: bool
     """True if the program is one of Megatron's own, which stop at an unknown flag."""
+    guessed: bool
+    """True if ``copied`` follows only from the number of unknown flags, and the program is named
+    like one of Megatron's own."""
 
 
 def read_launch(script: LintedScript) -> MegatronLaunch:
@@ -73,16 +76,18 @@ def read_launch(script: LintedScript) -> MegatronLaunch:
     forked = any(flag.name in FORKS for flag in flags)
     owners = {flags_of_copies().get(flag.name, MODELOPT) for flag in flags}
     others = unknown_flags(flags)
-    copied = forked or bool(owners - {MODELOPT}) or len(others) >= OF_COPIES
+    known_copy = forked or bool(owners - {MODELOPT})
+    copied = known_copy or len(others) >= OF_COPIES
     # Copies of Megatron have flags of their own that move layers between stages.
     unsure |= CUT_BY_FORKS if forked or (copied and any(map(_STAGES.search, others))) else set()
     programs = programs_of(script)
     # Only Megatron's own programs reject unknown flags; a user's program may define further ones.
-    stock = not copied and any(name.endswith(STOCK) for name in programs)
+    named = any(name.endswith(STOCK) for name in programs)
+    stock, guessed = named and not copied, named and copied and not known_copy
     # Without a program in the script, another file starts it and may add flags.
     starts = {word.statement for word in script.words if word.text in programs}
     is_open = not programs or script.is_open(flags, value_count, starts)
-    return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), copied, stock)
+    return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), copied, stock, guessed)
 
 
 def programs_of(script: LintedScript) -> tuple[str, ...]:

@@ -276,14 +276,17 @@ def _check_flags_of_program(launch: MegatronLaunch, version: str, sink: Sink) ->
     """
     own = unknown_flags(launch.flags)[:MOST_COMPARED]
     unknown = [name for name in own if not _is_misspelled(name, flags_of(version))]
-    if not unknown or not launch.stock:
+    if not unknown or not (launch.stock or launch.guessed):
         return
     first = next(one for one in launch.flags if one.name == unknown[0])
     rest = ", ".join(name[:60] for name in unknown[1:6])
     finding = Finding(
         f"Megatron-LM {version} has no flag {unknown[0][:60]}",
         label="the program stops here, unless your copy of it defines the flag",
-        help=f"further flags that Megatron does not have: {rest}" if rest else "",
+        help=f"further flags that Megatron does not have: {rest}; PARC checks the program like a "
+        "copy that defines them, which can read other values and sizes"
+        if rest
+        else "",
         fix=f"remove {unknown[0][:60]}",
     )
     sink.report("F07", finding, span=first.word.span)
