@@ -22,7 +22,7 @@ from parc.compiler.topology.readers.reader_state import (
     keep_all,
     summarize_names,
 )
-from parc.compiler.topology.readers.sinfo_table import SINFO_HEAD, sinfo_document
+from parc.compiler.topology.readers.sinfo_table import SINFO_HEAD, sinfo_document, state_words
 
 _GONE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"),
@@ -32,8 +32,6 @@ _GONE = {
 """States of hosts that cannot run a job."""
 DETECTED_IN = 65_536
 """Number of characters at the start of a text that may contain the first line of a table."""
-_SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "%": "POWERING_DOWN"}
-"""Mark behind a state in texts (man scontrol, NODE STATE CODES) -> the state that it means."""
 _RECORD = re.compile(r"(?m)^NodeName=")
 _PAIR = re.compile(r"(?:^|(?<=\s))(\w+)=(\S*)")
 _TEXT_KEYS = {
@@ -142,9 +140,7 @@ def _text_document(reading: Reading) -> DocumentNode:
 
 def _text_value(key: str, value: str) -> object:
     if key == "State":
-        # A suffix such as * (not responding) or ~ (powered off) follows the words.
-        words = re.findall(r"[A-Z_]+", value.upper())
-        return [*words, *(_SUFFIXES[mark] for mark in value if mark in _SUFFIXES)]
+        return state_words(value)
     if key in ("AvailableFeatures", "Partitions"):
         return [] if value == "(null)" else value.split(",")
     return int(value) if value.isdecimal() and key != "NodeName" else value

@@ -37,6 +37,17 @@ _STATES = {
 }
 """Short form of a state (man sinfo, NODE STATE CODES) -> the state."""
 _MARKS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "%": "POWERING_DOWN"}
+"""Mark behind a state (man scontrol, NODE STATE CODES) -> the state that it means."""
+
+
+def state_words(text: str) -> list[str]:
+    """Return the states in a text of Slurm, in upper case, with those that marks stand for.
+
+    >>> state_words("idle+drain*")
+    ['IDLE', 'DRAIN', 'NOT_RESPONDING']
+    """
+    marks = [_MARKS[mark] for mark in text if mark in _MARKS]
+    return [*re.findall(r"[A-Z_]+", text.upper()), *marks]
 
 
 def sinfo_document(reading: Reading) -> DocumentNode | None:
@@ -90,9 +101,7 @@ def _host_entry(host: str, row: dict[str, str]) -> dict[str, object]:
             continue
         value = "" if row[column] == "(null)" else row[column].strip()
         if key == "state":
-            words = re.findall(r"[A-Z_]+", value.upper())
-            marks = [_MARKS[mark] for mark in value if mark in _MARKS]
-            entry[key] = [*(_STATES.get(word, word) for word in words), *marks]
+            entry[key] = [_STATES.get(word, word) for word in state_words(value)]
         elif key == "partition":
             # A star marks the default partition.
             entry["partitions"] = [value.rstrip("*")] if value else []
