@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of_copies, removed_flags
@@ -47,13 +47,17 @@ class MegatronLaunch:
     """True if flags may be added at run time."""
     unsure: frozenset[str]
     """Spec fields whose flags are given, but with values that are known only at run time."""
+    unknown: tuple[str, ...]
+    """Names of the flags that Megatron never had, see ``unknown_flags``."""
     copied: bool
-    """True if the program is a public copy of Megatron, whose flags can have other values."""
-    stock: bool
-    """True if the program is one of Megatron's own, which stop at an unknown flag."""
-    guessed: bool
-    """True if ``copied`` follows only from the number of unknown flags, and the program is named
-    like one of Megatron's own."""
+    """True if the program counts as a copy of Megatron, whose flags can have other values."""
+    named: bool
+    """True if the program is named like one of Megatron's own, and has no flag of a public copy."""
+
+    @property
+    def stock(self) -> bool:
+        """True if the program is one of Megatron's own, which stop at an unknown flag."""
+        return self.named and not self.copied
 
 
 def read_launch(script: LintedScript) -> MegatronLaunch:
@@ -75,19 +79,18 @@ def read_launch(script: LintedScript) -> MegatronLaunch:
         unsure.add("layout.zero_stage")
     forked = any(flag.name in FORKS for flag in flags)
     owners = {flags_of_copies().get(flag.name, MODELOPT) for flag in flags}
-    others = unknown_flags(flags)
-    known_copy = forked or bool(owners - {MODELOPT})
-    copied = known_copy or len(others) >= OF_COPIES
+    unknown = unknown_flags(flags)
+    public_copy = forked or bool(owners - {MODELOPT})
+    copied = public_copy or len(unknown) >= OF_COPIES
     # Copies of Megatron have flags of their own that move layers between stages.
-    unsure |= CUT_BY_FORKS if forked or (copied and any(map(_STAGES.search, others))) else set()
+    unsure |= CUT_BY_FORKS if forked or (copied and any(map(_STAGES.search, unknown))) else set()
     programs = programs_of(script)
     # Only Megatron's own programs reject unknown flags; a user's program may define further ones.
-    named = any(name.endswith(STOCK) for name in programs)
-    stock, guessed = named and not copied, named and copied and not known_copy
+    named = not public_copy and any(name.endswith(STOCK) for name in programs)
     # Without a program in the script, another file starts it and may add flags.
     starts = {word.statement for word in script.words if word.text in programs}
     is_open = not programs or script.is_open(flags, value_count, starts)
-    return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), copied, stock, guessed)
+    return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), unknown, copied, named)
 
 
 def programs_of(script: LintedScript) -> tuple[str, ...]:
@@ -95,18 +98,17 @@ def programs_of(script: LintedScript) -> tuple[str, ...]:
     return tuple(word.text for word in script.words if word.text.endswith(".py"))
 
 
-def unknown_flags(flags: Iterable[LaunchFlag]) -> list[str]:
+def unknown_flags(flags: Collection[LaunchFlag]) -> tuple[str, ...]:
     """Return the names of flags that Megatron never had and that no package adds.
 
     Only flags that a statement passes together with a flag of Megatron are returned, because other
     statements can belong to another command, such as srun. Misspelled flags are included.
     """
-    flags = tuple(flags)
     owners = flags_of_copies()
     known = {*rows_of_known_flags(PACKAGE), *removed_flags()}
     known |= {flag for flag, owner in owners.items() if owner == MODELOPT}
     passed = {one.word.statement for one in flags if one.name in known}
-    return list(
+    return tuple(
         dict.fromkeys(
             one.name for one in flags if one.name not in known and one.word.statement in passed
         )

@@ -29,7 +29,6 @@ from parc.backends.megatron.launch_files.launch_flags import (
     MegatronLaunch,
     programs_of,
     read_launch,
-    unknown_flags,
     value_count,
 )
 from parc.backends.megatron.launch_files.size_relations import RELATIONS, Found, Launch
@@ -274,9 +273,9 @@ def _check_flags_of_program(launch: MegatronLaunch, version: str, sink: Sink) ->
 
     The script gets a single finding, because a user's copy of the program may define many flags.
     """
-    own = unknown_flags(launch.flags)[:MOST_COMPARED]
-    unknown = [name for name in own if not _is_misspelled(name, flags_of(version))]
-    if not unknown or not (launch.stock or launch.guessed):
+    compared = launch.unknown[:MOST_COMPARED] if launch.named else ()
+    unknown = [name for name in compared if not _is_misspelled(name, flags_of(version))]
+    if not unknown:
         return
     first = next(one for one in launch.flags if one.name == unknown[0])
     rest = ", ".join(name[:60] for name in unknown[1:6])

@@ -46,21 +46,19 @@ def lint_hosts(
             _check_visible_gpus(text, words, count, span, sink)
 
 
-def check_launcher_hosts(
-    script: LintedScript, allocated: int | None, directive: Span | None, sink: Sink
-) -> None:
+def check_launcher_hosts(script: LintedScript, allocated: int, directive: Span, sink: Sink) -> None:
     """Report a launcher that waits for more hosts than the job has (L35).
 
-    ``allocated`` is the number of hosts in ``directive``; None if it is unknown.
+    ``allocated`` is the number of hosts in ``directive``.
     """
-    for words in statements(script.words) if allocated and directive is not None else ():
+    for words in statements(script.words):
         text = " ".join(word.text for word in words)
         hosts = _HOSTS.search(text)
         starts = any(word.text == "srun" for word in words)
         if hosts is None or not starts or _ONE_HOST.search(text) or "--nodes" in text:
             continue
         word = next(one for one in words if "--nnodes" in one.text)
-        if int(hosts[1]) <= (allocated or 0) or word.span.line in script.branches:
+        if int(hosts[1]) <= allocated or word.span.line in script.branches:
             continue
         finding = Finding(
             f"the launcher waits for {hosts[1]} hosts, but the job has {allocated}",

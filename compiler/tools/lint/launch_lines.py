@@ -187,10 +187,10 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
     These are contradictory options of Slurm (L04, L05), a time limit that Slurm cannot read (L17),
-    an impossible segment size (L28), a wrong
-    number of processes per host (L01, L02), Slurm variables that are expanded too early (L08),
-    launches that cannot work on several hosts (``lint_hosts``), and addresses and interfaces that
-    other hosts cannot reach (L09, N01, N02).
+    an impossible segment size (L28), a wrong number of processes per host (L01, L02), Slurm
+    variables that are expanded too early (L08), launches that cannot work on several hosts
+    (``lint_hosts``, ``check_launcher_hosts``), and addresses and interfaces that other hosts cannot
+    reach (L09, N01, N02).
     """
     options = {option.name: option for option in directive_options(script)}
     _check_gpu_options(options, sink)
@@ -211,11 +211,11 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
         visible[gpus] = shared.span
     lint_hosts(script, visible, hosts, sink)
     nodes = options.get("--nodes")
-    allocated = _parse_count(nodes.value) if nodes is not None else None
-    check_launcher_hosts(script, allocated, nodes.span if nodes is not None else None, sink)
+    if nodes is not None and (allocated := _parse_count(nodes.value)):
+        check_launcher_hosts(script, allocated, nodes.span, sink)
     # On one host, and possibly if their number is unknown, addresses of the host itself are right.
-    if (hosts or 1) > 1:
-        check_network(script, hosts or 1, sink)
+    if hosts is not None and hosts > 1:
+        check_network(script, hosts, sink)
 
 
 def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:

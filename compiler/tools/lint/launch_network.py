@@ -10,9 +10,9 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.script import LintedScript
 
-# Names of interfaces and hosts that exist on each host, but lead to no other host.
 _MASTER = ("--master-addr", "--master_addr")
 _MASTER_NAME = "use a name or an address of node rank 0 that all other hosts can reach"
+# Names of hosts and interfaces that exist on each host, but lead to no other host.
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
 
