@@ -40,8 +40,7 @@ def check_launch_args(plan: Plan, sink: Sink) -> None:
         name = _option_name(extra.flag)
         if name in planned:
             return "F02", _explain_planned_option(extra.flag, planned[name])
-        faults = (find_bound_fault(name, value) for value in extra.values[:1])
-        fault = next((one for one in faults if one is not None), None)
+        fault = find_bound_fault(name, extra.values[0]) if extra.values else None
         return None if fault is None else ("F03", fault)
 
     extras, stray = parse_extra_arguments(plan.problem.launch.args)

@@ -29,6 +29,7 @@ from parc.compiler.tools.importers.flags import (
     LaunchFlag,
     flags_in_statements,
     load_import_table,
+    precedes_command,
     set_spec_field,
     take_flags,
     whole_number,
@@ -107,11 +108,7 @@ def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
     flags = [
         _normalized_flag(flag)
         for flag in flags_in_statements(words, signs)
-        # Flags before the server belong to a launcher, such as srun.
-        if flag.name.startswith("--")
-        and not (
-            (start := starts.get(flag.word.statement)) is not None and flag.word.span < start.span
-        )
+        if flag.name.startswith("--") and not precedes_command(flag, starts)
     ]
     old = any(flag.name == OLD_SWITCH for flag in flags)
     return [

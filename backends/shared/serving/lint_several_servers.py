@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
+from math import prod
 
+from parc.backends.shared.serving.lint_server import first_number
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
@@ -129,10 +131,7 @@ def _running_servers(
 def _read_server(
     first: Word, prefix: list[Word], flags: Mapping[str, LaunchFlag], defaults: ServerDefaults
 ) -> _Server:
-    count = 1
-    for name in defaults.degrees:
-        if name in flags:
-            count *= (whole_number(_value(flags[name])) if _value(flags[name]) else None) or 1
+    count = prod(first_number(flags.get(name)) for name in defaults.degrees)
     named = [word.text.partition("=")[2] for word in prefix if word.text.startswith(_DEVICES)]
     devices: frozenset[str] | None = frozenset(map(str, range(count)))
     if named:

@@ -43,7 +43,7 @@ from parc.backends.vllm.launch_files.import_command import (
 from parc.backends.vllm.plan_checks import ALLOCATOR, EXPANDABLE, PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.importers.flags import LaunchFlag, precedes_command
 from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.check_rules import check_service
 from parc.compiler.tools.lint.flag_rules import broken_couplings
@@ -162,10 +162,7 @@ def _read_command(script: LintedScript, version: str) -> _Command:
     found = []
     others = statements_of_others(script.words, starts, rows_of_known_flags(PACKAGE))
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
-        start = starts.get(flag.word.statement)
-        # Flags before the server belong to a launcher, such as srun.
-        before = start is not None and flag.word.span < start.span
-        if not before and flag.word.statement not in others:
+        if not precedes_command(flag, starts) and flag.word.statement not in others:
             found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = certain_flags(script, found)
     is_open = script.is_open(found, partial(_value_count, version), starts)

@@ -65,6 +65,7 @@ class ForwardBackward:
 
 
 NOTHING = ForwardBackward(0.0, 0.0)
+"""No seconds, or no bytes."""
 
 
 def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:

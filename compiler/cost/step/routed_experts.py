@@ -6,6 +6,7 @@ import math
 
 from parc.compiler.cost.kernels.collective_time import collective_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
+    NOTHING,
     ForwardBackward,
     expert_gemm_seconds,
     expert_gemm_shapes,
@@ -107,7 +108,7 @@ def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -
     job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     experts = model.experts
     if experts is None:
-        return ForwardBackward(0.0, 0.0)
+        return NOTHING
     # Every routed token is one row per selected expert; etp ranks compute each row in parts.
     visits = routed_rows(model, layout, tokens)
     inner = experts.size / layout.etp

@@ -7,7 +7,7 @@ mixer and MLP, with T tokens in the rank's context-parallel part and hidden size
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import Operation, ring_passes
-from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
+from parc.compiler.cost.kernels.layer_kernels import NOTHING, ForwardBackward
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
@@ -72,7 +72,7 @@ def exchange_copy_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) 
     """
     copied = cost_model.traffic(layout).exchange_copies
     if not copied or layout.micro_batch == 1:
-        return ForwardBackward(0.0, 0.0)
+        return NOTHING
     exchanges = dense_collectives(cost_model, layout, kind)
     moved = [one for one in exchanges if one.operation in ("all_gather", "reduce_scatter")]
     return ForwardBackward(

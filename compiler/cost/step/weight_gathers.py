@@ -7,7 +7,7 @@ generalized_tensor_parallelism.py). A weight is gathered while the previous one 
 
 from __future__ import annotations
 
-from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
+from parc.compiler.cost.kernels.layer_kernels import NOTHING, ForwardBackward
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.gradients import exposed_seconds, gradient_overlap_fraction
@@ -32,7 +32,7 @@ def exposed_weight_seconds(
     ``compute`` is the time of the layer's computation, with which the traffic can overlap.
     """
     if not layout.shares_weights:
-        return ForwardBackward(0.0, 0.0)
+        return NOTHING
     traffic = _traffic_seconds(cost_model, layout, _divided_parameters(cost_model, layout, kind))
     window = gradient_overlap_fraction(cost_model)
     return ForwardBackward(

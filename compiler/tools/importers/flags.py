@@ -93,6 +93,16 @@ class LaunchFlag:
     values: tuple[Word, ...]
 
 
+def precedes_command(flag: LaunchFlag, starts: Mapping[int, Word]) -> bool:
+    """Return True if the flag comes before the command of its statement.
+
+    Such a flag belongs to a launcher, such as srun. ``starts`` maps the number of each statement
+    with the command to the word that starts it.
+    """
+    start = starts.get(flag.word.statement)
+    return start is not None and flag.word.span < start.span
+
+
 def flags_in_statements(
     words: list[Word], known: Iterable[str], whole: bool = False
 ) -> list[LaunchFlag]:
