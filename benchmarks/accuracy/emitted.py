@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import parc
 from benchmarks.accuracy.pages.page_tables import error_row
+from benchmarks.accuracy.predict import kernel_seconds
 from parc.backends.registry import framework
-from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Estimate, Plan
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 
@@ -58,15 +58,10 @@ class EmittedRun:
 
     @property
     def kernel_error(self) -> float:
-        """Relative error of the kernel times of the micro-batches.
-
-        They are predicted for a host that launches kernels in no time.
-        """
-        problem, layout = self.plan.problem, self.plan.layout
+        """Relative error of the kernel times of the micro-batches."""
+        problem = self.plan.problem
         cost_model = cost_model_for(problem, framework(problem.framework))
-        cost_model.efficiency = replace(cost_model.efficiency, launch_seconds=0.0)
-        time = step_time(cost_model, layout)
-        return (time.compute_seconds + time.recompute_seconds) / self.kernel_seconds - 1
+        return kernel_seconds(cost_model, self.plan.layout) / self.kernel_seconds - 1
 
     @property
     def allocated_error(self) -> float:

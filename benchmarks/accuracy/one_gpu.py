@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.accuracy.cases import Case, make_cases
 from benchmarks.accuracy.pages.page_tables import error_row
-from benchmarks.accuracy.predict import cost_model_of, estimate_step
+from benchmarks.accuracy.predict import cost_model_of, estimate_step, kernel_seconds
 from benchmarks.accuracy.runs import Run
 from parc.compiler.cost.step.layer_time import attention_core_seconds
 from parc.compiler.ir import StepTime
@@ -49,8 +49,8 @@ class OneGpuRun:
     @property
     def kernel_error(self) -> float:
         """Relative error of the kernel times."""
-        time = self.estimate
-        return (time.compute_seconds + time.recompute_seconds) / self.kernel_seconds - 1
+        predicted = kernel_seconds(cost_model_of(self.case), self.case.layout)
+        return predicted / self.kernel_seconds - 1
 
     @property
     def attention_error(self) -> float:

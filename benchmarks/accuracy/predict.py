@@ -14,7 +14,7 @@ from parc.compiler.cost.kernels.scaling import SCALINGS
 from parc.compiler.cost.setup.cost_model import OVERLAPPED_TP_SHARE, CostModel
 from parc.compiler.cost.step.offload import host_bytes_per_second
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.ir import Efficiency, StepTime
+from parc.compiler.ir import Efficiency, Layout, StepTime
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 Parameters = Mapping[str, float]
@@ -146,6 +146,17 @@ def estimate_step(case: Case) -> StepTime:
     if "host-checkpoints" not in case.run.overlap:
         return found
     return replace(found, recompute_seconds=found.recompute_seconds + host_seconds(case))
+
+
+def kernel_seconds(cost_model: CostModel, layout: Layout) -> float:
+    """Return the predicted kernel times of all micro-batches of a step, without the optimizer.
+
+    The host is assumed to launch kernels in no time, because measured sums of kernel times contain
+    no gaps. ``cost_model`` must be new, and has no launch time afterwards.
+    """
+    cost_model.efficiency = replace(cost_model.efficiency, launch_seconds=0.0)
+    time = step_time(cost_model, layout)
+    return time.compute_seconds + time.recompute_seconds
 
 
 def host_seconds(case: Case) -> float:
