@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from parc.backends.base import ConfigPrograms
 from parc.backends.registry import BUILT_IN, backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
+from parc.compiler.checks.advise_batch import advise_batch
 from parc.compiler.checks.advise_faster_layout import (
     advise_dispatch_library,
     advise_lower_precision,
@@ -62,13 +63,11 @@ Watch = Callable[[str], None]
 
 
 MAX_TRIED_TEXT = 65_536
-"""Maximum length of a spec, in characters, whose fixes are tried. The limit exists because each
-trial reads the spec again."""
+"""Maximum length in characters of a spec whose fixes are tried, because each trial reads it."""
 
 
 MAX_TRIED_GPUS = 1_024
-"""Maximum number of GPUs for which fixes are tried by planning. The limit exists because a search
-takes time."""
+"""Maximum number of GPUs for which fixes are tried by planning, because a search takes time."""
 
 
 @frozen
@@ -255,6 +254,7 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
         backend(name).check(plan, sink)
     if not sink.failed():
         advise_lower_precision(cost_model, plan, sink)
+        advise_batch(cost_model, plan, sink)
 
 
 def plan_job(

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from parc.compiler.checks.check_memory import describe_covering_headroom
+from parc.compiler.checks.check_memory import describe_covering_headroom, describe_recompute
 from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.evaluate.layout_fields import format_layout_fields
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Precision, Problem
 from parc.compiler.ir.problem import Dispatcher
@@ -57,13 +58,11 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         return
     seconds, _, layout = min(found)
     expected, high = peak_bytes(cost_model, layout), peak_bytes(cost_model, layout, HIGH)
-    pins = "to measure it, set layout.micro_batch and layout.recompute to these values"
-    recompute = layout.recompute
-    modules = f" {'+'.join(recompute.modules)}" if recompute.modules else ""
+    pins = f"to measure it, set these fields: {format_layout_fields(plan.problem, layout)}"
     finding = Finding(
         message=f"a layout that is {100 * (1 - seconds / now):.0f} % faster is expected to fit, "
         "but its memory is uncertain",
-        label=f"micro-batch {layout.micro_batch}, recompute {recompute.granularity}{modules}: "
+        label=f"micro-batch {layout.micro_batch}, {describe_recompute(layout.recompute)}: "
         f"{seconds:.3g} s instead of {now:.3g} s per step; {expected / GIB:.1f} GiB expected, "
         f"80 % interval up to {high / GIB:.1f} GiB, the limit is {limit / GIB:.1f} GiB",
         help="; ".join(filter(None, (pins, describe_covering_headroom(plan, high)))),

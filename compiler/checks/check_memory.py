@@ -10,6 +10,7 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import largest_stage_parameters
 from parc.compiler.cost.step.offload import activation_host_bytes, offloaded_host_bytes
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.evaluate.layout_fields import format_layout_fields
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Recompute
 from parc.compiler.placement.score_placement import step_seconds_on_hosts
@@ -106,8 +107,9 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan) -> str:
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
     high = peak_bytes(cost_model, layout, HIGH)
-    words = _format_recompute(layout.recompute)
-    return f"{words}: needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
+    fields = format_layout_fields(plan.problem, layout)
+    cost = f"needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
+    return f"{describe_recompute(layout.recompute)} {cost}; set these fields: {fields}"
 
 
 def describe_covering_headroom(plan: Plan, high_bytes: float) -> str:
@@ -120,6 +122,12 @@ def describe_covering_headroom(plan: Plan, high_bytes: float) -> str:
     return f"goals.memory_headroom {percent / 100} covers its whole interval" if allowed else ""
 
 
+def describe_recompute(recompute: Recompute) -> str:
+    """Return granularity and modules of a recompute setting as text."""
+    modules = "+".join(recompute.modules)
+    return f"recompute {recompute.granularity}" + (f" {modules}" if modules else "")
+
+
 def _layouts_with_more_recompute(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
     """Yield valid copies of the plan's layout with more recomputation, least first."""
     problem, framework, chosen = cost_model.problem, cost_model.framework, plan.layout.recompute
@@ -128,9 +136,3 @@ def _layouts_with_more_recompute(cost_model: CostModel, plan: Plan) -> Iterator[
         layout = replace(plan.layout, recompute=level)
         if not any(rule.broken(problem, layout) for rule in rules):
             yield layout
-
-
-def _format_recompute(recompute: Recompute) -> str:
-    """Return granularity and modules of a recompute setting as text."""
-    modules = "+".join(recompute.modules)
-    return f"recompute {recompute.granularity}" + (f" {modules}" if modules else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from parc.compiler.cost.memory.micro_batches import routing_key
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd
 from parc.compiler.cost.memory.workspaces import count_stage_buffers
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -306,10 +307,11 @@ class LayoutFilter(TimedLayouts):
 
         The layout has the parallel sizes of ``mesh`` and the stages ``shape``.
         """
-        found = mesh.static.get(shape)
+        key = (shape, point.vpp if self._memory.gathers_ahead else 0)
+        found = mesh.static.get(key)
         if found is None:
             found = self._memory.static_bytes(self.build_layout(point), shape)
-            mesh.static[shape] = found
+            mesh.static[key] = found
         return found
 
     def _with_graphs(
@@ -327,9 +329,9 @@ class LayoutFilter(TimedLayouts):
         only.
         """
         tp, cp, _, _, ep, etp = mesh.degrees
-        load = self._cost_model.problem.job.busiest_rank_load(ep)
         vpp = split.vpp if self._has_block_recompute else 0
-        return self._memory.activations.setdefault((split.shape, tp, cp, etp, vpp, load), {})
+        key = (split.shape, tp, cp, etp, vpp, *routing_key(self._cost_model, ep))
+        return self._memory.activations.setdefault(key, {})
 
     def _activations(
         self, cells: dict[int, StageActivations], split: CheckedSplit, point: LayoutPoint

@@ -15,7 +15,11 @@ from itertools import compress
 from operator import mul
 
 from parc.compiler.cost.memory.activations import backward_working_bytes, saved_activation_bytes
-from parc.compiler.cost.memory.micro_batches import cached_layer_activations, logits_bytes
+from parc.compiler.cost.memory.micro_batches import (
+    cached_layer_activations,
+    logits_bytes,
+    routing_key,
+)
 from parc.compiler.cost.memory.peak import (
     EXPECTED,
     MemoryEnd,
@@ -48,9 +52,9 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
-ActivationKey = tuple[StageShape, int, int, int, int, float]
-"""(shape, tp, cp, etp, vpp, load of the busiest expert-parallel rank). vpp is 0 if the search does
-not try block recompute, because vpp then has no effect."""
+ActivationKey = tuple[StageShape, int, int, int, int, float, bool]
+"""(shape, tp, cp, etp, vpp, ``routing_key`` of ep). vpp is 0 if the search does not try block
+recompute, because vpp then has no effect."""
 ParameterCounts = tuple[tuple[float, float, float], ...]
 """(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each group
 of equal stages that can have the memory peak."""
@@ -140,6 +144,8 @@ class PeakMemoryCache:
             self._program.waiting_gradients or self._program.reduced_bytes
         )
         """True if gradients can wait for their reduction at the memory peak."""
+        self.gathers_ahead = bool(zero_stage >= 3 and self._program.prefetched_parameters)
+        """True if ``static_bytes`` depends on the virtual pipeline size."""
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._mesh: tuple[tuple[int, ...], tuple[float, float, float]] = ((), (0.0, 0.0, 0.0))
@@ -275,8 +281,8 @@ class PeakMemoryCache:
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
         if size is None:
             size = self._micro_batch_bytes(point)
-        load = self._cost_model.problem.job.busiest_rank_load(point.ep)
-        mesh = (point.tp, point.cp, point.etp, point.micro_batch, load)
+        routing = routing_key(self._cost_model, point.ep)
+        mesh = (point.tp, point.cp, point.etp, point.micro_batch, *routing)
         units = self._units.get(mesh)
         if units is None:
             units = self._units[mesh] = tuple(

@@ -99,9 +99,9 @@ class CheckedMesh:
     batches: list[tuple[int, int, int]]
     """(micro-batch size, micro-batches per step, index of the first violated rule) of each
     micro-batch size."""
-    static: dict[StageShape, tuple[tuple[float, ...], float]]
-    """Shape of the stages -> result of ``PeakMemoryCache.static_bytes``, which does not depend on
-    the micro-batch."""
+    static: dict[tuple[StageShape, int], tuple[tuple[float, ...], float]]
+    """(shape of the stages, vpp or 0 if it has no effect) -> result of
+    ``PeakMemoryCache.static_bytes``, which does not depend on the micro-batch."""
     times: MeshTimes | None = None
     """Times of layouts with these sizes; None until one is needed."""
 

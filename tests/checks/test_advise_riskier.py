@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+from ruamel.yaml import YAML
+
 import parc
+from parc.compiler.checks.check_memory import describe_recompute
 from tests.compiled import changed
 
 TIGHT: dict[str, Any] = {
@@ -17,6 +21,11 @@ TIGHT: dict[str, Any] = {
     "layout": {"pp": 1, "tp": 2, "zero_stage": 1},
     "goals": {"memory_headroom": 0.14},
     "emit": ["deepspeed"],
+}
+
+FREE: dict[str, Any] = {
+    **{"model": "qwen3-30b-a3b", "layout": {}, "goals": {}},
+    **{"job.sequence_length": 4096, "job.global_batch": 64},
 }
 
 
@@ -43,6 +52,33 @@ def test_the_riskier_layout_itself_gets_the_warning_about_memory() -> None:
     pinned = changed(TIGHT, {"layout.micro_batch": 1, "layout.recompute": "none"})
     assert "PARC-G02" in codes(pinned)
     assert "PARC-G05" not in codes(pinned)
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        FREE | {"emit": ["megatron"], "cluster": {"node": "hgx-h100", "nodes": 4}},
+        {
+            **FREE,
+            **{"model": "qwen3-8b", "emit": ["fsdp"]},
+            "cluster": {"node": "hgx-h100", "nodes": 1},
+        },
+        {},
+    ],
+    ids=["megatron", "fsdp", "deepspeed"],
+)
+def test_the_fields_that_the_hint_names_give_the_promised_step(edits: dict[str, Any]) -> None:
+    spec = changed(TIGHT, edits)
+    (finding,) = [found.finding for found in parc.check(spec) if found.code == "PARC-G05"]
+    promised = re.search(r"(micro-batch .+): ([\d.]+) s instead of", finding.label)
+    fields = re.search(r"layout: (\{.*?\})(;|$)", finding.help)
+    assert promised
+    assert fields
+    plan = parc.compile(changed(spec, {"layout": YAML(typ="safe").load(fields[1])}))
+    # The search may find better stages or CUDA graphs for the same layout.
+    assert plan.estimate.time.total_seconds <= 1.005 * float(promised[2])
+    recompute = describe_recompute(plan.layout.recompute)
+    assert promised[1] == f"micro-batch {plan.layout.micro_batch}, {recompute}"
 
 
 def test_a_plan_with_ample_memory_gets_no_hint() -> None:

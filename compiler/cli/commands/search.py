@@ -20,7 +20,7 @@ from parc.compiler.cli import command_steps, options
     type=click.IntRange(min=1),
     default=10,
     show_default=True,
-    help="Number of candidates to list.",
+    help="Number of candidates to list: at most 20 layouts for training, 40 for a service.",
 )
 @options.format_option("table", "json", "csv")
 def command(spec: str, overrides: tuple[str, ...], top: int, style: str, root: Path | None) -> None:
@@ -30,8 +30,11 @@ def command(spec: str, overrides: tuple[str, ...], top: int, style: str, root: P
     each rule rejected.
     """
     from parc.compiler.report.text import search_table
+    from parc.compiler.report.text.candidate_columns import candidate_count
 
     plan, sink = command_steps.plan_or_exit(spec, overrides, style=style, root=root)
+    if style != "table" and len(plan.search.ranked) < top:
+        click.echo(candidate_count(plan), err=True)
     if style == "json":
         command_steps.print_json(search_table.search_document(plan, top))
         return

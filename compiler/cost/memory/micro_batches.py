@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from parc.compiler.cost.memory.activations import (
@@ -44,10 +45,24 @@ def cached_layer_activations(
         buffers = graph_buffer_bytes(cost_model, layout, kind)
         return replace(layer, residual=layer.residual + buffers) if buffers else layer
 
-    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp, layout.cuda_graphs)
     load = cost_model.problem.job.busiest_rank_load(layout.ep)
-    mesh = (*parallel, layout.sequence_parallel, layout.micro_batch, load)
-    return cost_model.cached(("layer", kind, mesh, program.name), compute_layer_activations)
+    key = ("layer", kind, _layer_key(cost_model, layout), program.name)
+    return cost_model.cached(key, compute_layer_activations)
+
+
+def _layer_key(cost_model: CostModel, layout: Layout) -> tuple[Hashable, ...]:
+    """Return all that the activations of a layer depend on in ``layout``."""
+    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp, layout.cuda_graphs)
+    routing = routing_key(cost_model, layout.ep)
+    return (*parallel, *routing, layout.sequence_parallel, layout.micro_batch)
+
+
+def routing_key(cost_model: CostModel, ep: int) -> tuple[float, bool]:
+    """Return all that the activations of a layer depend on in the expert-parallel size ``ep``.
+
+    It is the load of the busiest rank, and whether tokens are exchanged between ranks.
+    """
+    return cost_model.problem.job.busiest_rank_load(ep), ep > 1
 
 
 def _layers_bytes(
@@ -64,10 +79,8 @@ def _layers_bytes(
         saved = saved_activation_bytes(layer, layout, layers[1], layers[2])
         return saved, backward_working_bytes(layer, layout)
 
-    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp, layout.cuda_graphs)
-    mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
     kept = layout.recompute, layout.offload.activations
-    key = ("layers", layers, mesh, kept, program.name)
+    key = ("layers", layers, _layer_key(cost_model, layout), kept, program.name)
     return cost_model.cached(key, compute_layers_bytes)
 
 

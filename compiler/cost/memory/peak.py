@@ -76,7 +76,7 @@ def _cached_static_bytes(
     The order is the same as in ``StaticBytes``. The result is computed once for all layouts with
     equal inputs.
     """
-    mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
+    mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp, layout.vpp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, layout.gtp, layout.egtp, *kept)
 

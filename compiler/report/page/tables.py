@@ -17,12 +17,14 @@ from parc.compiler.report.page.figure import Figure, HtmlTable, html_table, stac
 from parc.compiler.report.text.run_text import LIKELY
 from parc.compiler.report.text.search_table import DEGREES, candidate_table, rejection_reason
 from parc.compiler.report.text.serving_tables import DEGREES as SERVING_DEGREES
-from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_candidate_row
+from parc.compiler.report.text.serving_tables import serving_candidate_table
 
 TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9", "k10")
 """CSS classes of the terms of a step, in the order of StepTime."""
 STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11", "k2")
 
+PROSE_COLUMNS = ("recompute", "split", "stages", "offload", "ZeRO++", "cp exchange")
+"""Columns of the table of candidates whose cells are words."""
 _LARGE = re.compile(r"\b[0-9]{4,}\b")
 """Number that is shown with separators, such as 16,384."""
 
@@ -137,24 +139,13 @@ def process_group_table(plan: AnyPlan) -> HtmlTable:
 
 
 def best_candidate_table(plan: AnyPlan) -> HtmlTable:
-    """Return the table of the candidates that the plan stores. The chosen layout is first.
-
-    The column ``split`` is left out if it is equal for all candidates.
-    """
+    """Return the table of the candidates that the plan stores. The chosen layout is first."""
     if isinstance(plan, ServingPlan):
         services = plan.search.ranked
-        best = services[0].tokens_per_second
-        rows = [
-            serving_candidate_row(rank, one, best) for rank, one in enumerate(services, start=1)
-        ]
-        return html_table(SERVING_HEAD, rows, prose=(), strong=0)
+        return html_table(*serving_candidate_table(services, len(services)), prose=(), strong=0)
     head, rows = candidate_table(plan, len(plan.search.ranked))
-    equal = len({row[head.index("split")] for row in rows}) == 1
-    unused = {"split"} if equal else set[str]()
-    kept = [at for at, name in enumerate(head) if name not in unused]
-    shown = [tuple(row[at] for at in kept) for row in (head, *rows)]
-    prose = tuple(at for at, name in enumerate(shown[0]) if name in ("recompute", "split"))
-    return html_table(shown[0], shown[1:], prose=prose, strong=0)
+    prose = tuple(at for at, name in enumerate(head) if name in PROSE_COLUMNS)
+    return html_table(head, rows, prose=prose, strong=0)
 
 
 def rejected_layout_table(plan: AnyPlan) -> HtmlTable:

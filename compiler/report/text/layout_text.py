@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import Layout, Recompute, ServingLayout
+from parc.compiler.ir.layout import Offload
 
 ALWAYS = ("tp", "pp")
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
@@ -21,7 +22,7 @@ def format_layout(layout: Layout) -> str:
     names = ("tp", "gtp", "cp", "pp", "vpp", "dp", "ep", "etp", "egtp")
     sizes = {name: getattr(layout, name) for name in names if experts or name != "etp"}
     shown = [f"{name} {size}" for name, size in sizes.items() if size > 1 or name in always]
-    shown += format_cp_exchange(layout) + format_zero_and_offload(layout)
+    shown += format_cp_exchange(layout) + format_zero(layout) + format_offload(layout.offload)
     shown.append(f"micro-batch {layout.micro_batch}")
     shown.append(f"recompute {format_recompute(layout.recompute)}")
     if layout.cuda_graphs:
@@ -42,16 +43,24 @@ def format_cp_exchange(layout: Layout) -> list[str]:
     return [f"cp by {layout.cp_comm}{levels}"]
 
 
-def format_zero_and_offload(layout: Layout) -> list[str]:
-    """Return texts on a ZeRO stage above 1 and on offloaded state, if the layout has them.
+def format_zero(layout: Layout) -> list[str]:
+    """Return ``["ZeRO-1"]`` or another stage; empty if the state has only one copy.
 
-    An example is ``["ZeRO-3", "optimizer on cpu"]``.
+    Stage 0, which shards nothing, is ``["no ZeRO"]``.
     """
-    away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
-    stage = [f"ZeRO-{layout.zero_stage}"] if layout.zero_stage > 1 else []
-    stage += [f"{what} on {device}" for what, device in away.items() if device != "none"]
-    parts = ", ".join(layout.offload.activations)
-    return stage + ([f"activations of {parts} on cpu"] if parts else [])
+    if layout.dp == 1 and layout.zero_stage < 2:
+        return []
+    return [f"ZeRO-{layout.zero_stage}" if layout.zero_stage else "no ZeRO"]
+
+
+def format_offload(offload: Offload) -> list[str]:
+    """Return texts on offloaded state, such as ``["optimizer on cpu"]``; empty without offload."""
+    away = {"optimizer": offload.optimizer, "weights": offload.parameters}
+    parts = ", ".join(offload.activations)
+    return [
+        *(f"{what} on {device}" for what, device in away.items() if device != "none"),
+        *([f"activations of {parts} on cpu"] if parts else []),
+    ]
 
 
 def format_stage(stage: int, stages: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parc.compiler.diagnostics.codes import code_title
-from parc.compiler.ir import AnyPlan, Candidate, Layout, Plan, Search, ServingPlan
+from parc.compiler.ir import AnyPlan, Candidate, Layout, Plan, ServingPlan
 from parc.compiler.report.formatting import (
     GIB,
     format_percent,
@@ -20,7 +20,13 @@ from parc.compiler.report.formatting import (
     round_to_six_digits,
     table,
 )
-from parc.compiler.report.text.layout_text import format_recompute
+from parc.compiler.report.text.candidate_columns import (
+    EXPERT_SIZES,
+    TRAINING_COLUMNS,
+    candidate_count,
+    shown_columns,
+)
+from parc.compiler.report.text.layout_text import format_offload, format_recompute
 from parc.compiler.report.text.pools_text import documents_of_pools, texts_of_pools
 from parc.compiler.report.text.serving_tables import serving_candidate_records, serving_search_text
 
@@ -37,14 +43,6 @@ REASON_TITLES = {"R17": "Does not fit in memory, or not at the high end of its i
 """Diagnostic code -> title for the layouts that the search drops under it, if this differs from the
 title of the diagnostic."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
-SHARDING = ("dp_replicate", "zero_stage")
-"""Fields of a layout with columns only if they differ between candidates."""
-GRAPHS = {False: "no", True: "layers", "full_iteration": "step"}
-"""Value of ``layout.cuda_graphs`` -> text of the table."""
-CANDIDATE_HEAD = (
-    *("rank", *DEGREES, *SHARDING, "recompute", "split", "graphs", "step", "placement"),
-    *("vs chosen", "memory GiB", "MFU"),
-)
 AXES = ("tp", "cp", "pp", "ep")
 LEAST_GAIN = 0.0005
 """Smallest gain that is mentioned; a smaller one would be printed as 0.0 %."""
@@ -61,14 +59,10 @@ def search_text(plan: AnyPlan, top: int) -> str:
             plan,
             lambda one: serving_search_text(one, top) + rejected_layouts_text(one.search.dropped),
         )
-    search = plan.search
     head, rows = candidate_table(plan, top)
-    # ranked has only the best candidates, so the number of all candidates is computed.
-    kept = search.enumerated - sum(count for _, count in search.dropped)
-    line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
     note = tie_note(plan)
-    shown = f"{line}\n\n{table(head, rows)}" + (f"{note}\n" if note else "")
-    return shown + rejected_layouts_text(search.dropped)
+    shown = f"{candidate_count(plan)}\n\n{table(head, rows)}" + (f"{note}\n" if note else "")
+    return shown + rejected_layouts_text(plan.search.dropped)
 
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
@@ -102,69 +96,60 @@ def search_csv(plan: AnyPlan, top: int) -> str:
 def _candidate_records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
     if isinstance(plan, ServingPlan):
         return [row for one in plan.pools for row in serving_candidate_records(one, top)]
-    return [_candidate_record(rank, one) for rank, one in _top_candidates(plan.search, top)]
-
-
-def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
-    return list(enumerate(search.ranked[:top], start=1))
+    best = enumerate(plan.search.ranked[:top], start=1)
+    return [_candidate_record(rank, one) for rank, one in best]
 
 
 def candidate_table(plan: Plan, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return (head, rows) of a table with the best ``top`` candidates.
 
-    The column ``graphs`` shows which candidates use CUDA graphs, and the column ``placement``
-    contains the part of the step that the placement of hosts adds. Each of them is omitted if it is
-    empty for all shown candidates, a column of ``SHARDING`` if it is equal for all, and columns on
-    experts for a dense model.
+    The columns do not depend on ``top``: those of a layout are chosen by ``shown_columns``, without
+    those on experts for a dense model. The column ``placement`` contains the part of the step that
+    the placement of hosts adds; it is omitted if it is empty for all candidates.
     """
-    shown = _top_candidates(plan.search, top)
-    rows = [_candidate_row(rank, candidate, plan.search.ranked[0]) for rank, candidate in shown]
-    used = {
-        **dict.fromkeys(("ep", "etp"), plan.problem.model.experts is not None),
-        "graphs": any(candidate.layout.cuda_graphs for _, candidate in shown),
-        "placement": any(candidate.placed_seconds for _, candidate in shown),
-        **{
-            name: len({getattr(candidate.layout, name) for _, candidate in shown}) > 1
-            for name in SHARDING
-        },
-    }
-    kept = [at for at, name in enumerate(CANDIDATE_HEAD) if used.get(name, True)]
-    plain = [tuple(row[at] for at in kept) for row in (CANDIDATE_HEAD, *rows)]
-    return plain[0], plain[1:]
+    ranked = plan.search.ranked
+    skipped = EXPERT_SIZES if plan.problem.model.experts is None else ()
+    columns = [
+        one
+        for one in shown_columns(TRAINING_COLUMNS, [candidate.layout for candidate in ranked])
+        if one.name not in skipped
+    ]
+    placed = any(candidate.placed_seconds for candidate in ranked)
+    head = ("rank", *(one.head for one in columns), "step", *(["placement"] if placed else []))
+    rows = [
+        (
+            str(rank),
+            *(one.cell(candidate.layout) for one in columns),
+            *_time_cells(candidate, placed),
+            "chosen" if rank == 1 else _format_slowdown(candidate, ranked[0]),
+            f"{candidate.peak_bytes / GIB:.1f}",
+            format_percent(candidate.mfu),
+        )
+        for rank, candidate in enumerate(ranked[:top], start=1)
+    ]
+    return (*head, "vs chosen", "memory GiB", "MFU"), rows
 
 
-def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
-    """Return the table cells of one candidate, in the order of CANDIDATE_HEAD."""
-    layout = candidate.layout
-    slower = candidate.step_seconds / best.step_seconds - 1
+def _time_cells(candidate: Candidate, placed: bool) -> list[str]:
+    """Return the step time, and if ``placed`` the part of it that the placement adds."""
     added = candidate.placed_seconds
-    return (
-        str(rank),
-        *(str(getattr(layout, name)) for name in (*DEGREES, *SHARDING)),
-        format_recompute(layout.recompute),
-        layout.split.form,
-        GRAPHS[layout.cuda_graphs],
+    return [
         format_seconds(candidate.step_seconds),
-        format_seconds(added) if added else "-",
-        # Adding 0.0 turns -0.0 into 0.0.
-        f"{round(slower * 100, 1) + 0.0:+.1f} %" if rank > 1 else "chosen",
-        f"{candidate.peak_bytes / GIB:.1f}",
-        format_percent(candidate.mfu),
-    )
+        *([format_seconds(added) if added else "-"] if placed else []),
+    ]
+
+
+def _format_slowdown(candidate: Candidate, best: Candidate) -> str:
+    """Return by how many per cent the step is longer than that of ``best``, such as ``+2.9 %``."""
+    slower = candidate.step_seconds / best.step_seconds - 1
+    # Adding 0.0 turns -0.0 into 0.0.
+    return f"{round(slower * 100, 1) + 0.0:+.1f} %"
 
 
 def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
-    layout = candidate.layout
     return {
         "rank": rank,
-        **{name: getattr(layout, name) for name in DEGREES},
-        "schedule": layout.schedule,
-        "sequence_parallel": layout.sequence_parallel,
-        "zero_stage": layout.zero_stage,
-        "recompute": format_recompute(layout.recompute),
-        "split": layout.split.form,
-        "cuda_graphs": layout.cuda_graphs,
-        "order": layout.order,
+        **{one.name: one.value(candidate.layout) for one in TRAINING_COLUMNS},
         "step_seconds": round_to_six_digits(candidate.step_seconds),
         "placed_seconds": round_to_six_digits(candidate.placed_seconds),
         "peak_bytes": round_to_six_digits(candidate.peak_bytes),
@@ -288,8 +273,7 @@ def simplest_difference(chosen: Layout, other: Layout) -> str:
 def _format_state(layout: Layout) -> str:
     """Return how the layout shards and offloads its state, such as ``ZeRO-3 in groups``."""
     stage = f"ZeRO-{layout.zero_stage}" + (" in groups" if layout.dp_replicate > 1 else "")
-    away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
-    return ", ".join((stage, *(f"{part} on {to}" for part, to in away.items() if to != "none")))
+    return ", ".join((stage, *format_offload(layout.offload)))
 
 
 def _simpler_properties(chosen: Layout, other: Layout) -> Iterator[str]:

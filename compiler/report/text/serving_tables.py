@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -25,14 +25,15 @@ from parc.compiler.report.formatting import (
     table,
 )
 from parc.compiler.report.json.plan_json import serving_estimate
+from parc.compiler.report.text.candidate_columns import (
+    SERVING_COLUMNS,
+    candidate_count,
+    shown_columns,
+)
 from parc.compiler.report.text.layout_text import format_serving_layout
 
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
-SERVING_HEAD = (
-    *("rank", *DEGREES, "GPUs", "ttft", "tpot", "tokens/s", "vs chosen", "weights GiB"),
-)
-
-TRADE_OFF_HEAD = (*("tokens/s/GPU", "tokens/s/user", "ttft", "GPUs", *DEGREES, ""),)
+TRADE_OFF_HEAD = ("tokens/s/GPU", "tokens/s/user", "ttft", "GPUs", *DEGREES, "")
 
 
 def serving_estimate_text(plan: ServingPlan) -> str:
@@ -234,18 +235,10 @@ def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
 
 def serving_search_text(plan: ServingPlan, top: int) -> str:
     """Return the table of the best ``top`` candidates for a serving job."""
-    search = plan.search
-    kept = search.enumerated - sum(count for _, count in search.dropped)
-    best = search.ranked[0].tokens_per_second
-    rows = [
-        serving_candidate_row(rank, one, best)
-        for rank, one in enumerate(search.ranked[:top], start=1)
-    ]
-    line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
-    front = [trade_off_row(plan, one) for one in pareto_front(search.ranked)]
+    front = [trade_off_row(plan, one) for one in pareto_front(plan.search.ranked)]
     return (
-        f"{line}\n\n"
-        + table(SERVING_HEAD, rows)
+        f"{candidate_count(plan)}\n\n"
+        + table(*serving_candidate_table(plan.search.ranked, top))
         + "\nTrade-off between throughput per GPU and speed for each user (Pareto front)\n"
         + table(TRADE_OFF_HEAD, front)
         + _simulated_candidates_text(plan, min(top, SIMULATED_CANDIDATES))
@@ -324,22 +317,29 @@ def trade_off_row(plan: ServingPlan, candidate: ServingCandidate) -> tuple[str, 
     )
 
 
-def serving_candidate_row(rank: int, candidate: ServingCandidate, best: float) -> tuple[str, ...]:
-    """Return the table cells of one serving candidate, in the order of SERVING_HEAD.
+def serving_candidate_table(
+    ranked: Sequence[ServingCandidate], top: int
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return (head, rows) of a table with the first ``top`` of ``ranked``.
 
-    ``best`` is the throughput of the chosen candidate, in tokens per second.
+    The columns of a layout are chosen by ``shown_columns`` and do not depend on ``top``.
     """
-    share = candidate.tokens_per_second / best - 1
-    return (
-        str(rank),
-        *(str(getattr(candidate.layout, name)) for name in DEGREES),
-        str(candidate.layout.gpus),
-        format_seconds(candidate.ttft_seconds),
-        format_seconds(candidate.tpot_seconds),
-        f"{candidate.tokens_per_second:,.0f}",
-        f"{share * 100:+.1f} %" if rank > 1 else "chosen",
-        f"{candidate.weights_bytes / GIB:.1f}",
-    )
+    columns = shown_columns(SERVING_COLUMNS, [one.layout for one in ranked])
+    best = ranked[0].tokens_per_second
+    rows = [
+        (
+            str(rank),
+            *(one.cell(candidate.layout) for one in columns),
+            format_seconds(candidate.ttft_seconds),
+            format_seconds(candidate.tpot_seconds),
+            f"{candidate.tokens_per_second:,.0f}",
+            f"{(candidate.tokens_per_second / best - 1) * 100:+.1f} %" if rank > 1 else "chosen",
+            f"{candidate.weights_bytes / GIB:.1f}",
+        )
+        for rank, candidate in enumerate(ranked[:top], start=1)
+    ]
+    names = (one.head for one in columns)
+    return ("rank", *names, "ttft", "tpot", "tokens/s", "vs chosen", "weights GiB"), rows
 
 
 def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
@@ -348,9 +348,7 @@ def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any
     return [
         {
             "rank": rank,
-            **{name: getattr(one.layout, name) for name in DEGREES},
-            "gpus": one.layout.gpus,
-            "stages": "+".join(map(str, one.layout.stages)),
+            **{column.name: column.value(one.layout) for column in SERVING_COLUMNS},
             "ttft_seconds": round_to_six_digits(one.ttft_seconds),
             "tpot_seconds": round_to_six_digits(one.tpot_seconds),
             "tokens_per_second": round_to_six_digits(one.tokens_per_second),

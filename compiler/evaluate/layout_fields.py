@@ -1,0 +1,63 @@
+"""Fields of ``layout`` that make the search choose a given layout, for texts that propose one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from parc.compiler.ir import Layout, Problem
+
+
+def format_layout_fields(problem: Problem, layout: Layout) -> str:
+    """Return the section ``layout`` of a spec as text: ``layout: {tp: 2, pp: 1, ...}``.
+
+    With these fields, the search can choose only between rank orders, stage splits and CUDA graphs.
+    Fields whose default gives the same layout are left out.
+    """
+    fields: dict[str, Any] = {name: getattr(layout, name) for name in ("tp", "cp", "pp")}
+    if layout.pp > 1:
+        fields["vpp"] = layout.vpp
+    if problem.model.experts is not None:
+        fields |= {"ep": layout.ep, "etp": layout.etp}
+    fields |= {name: value for name in ("gtp", "egtp") if (value := getattr(layout, name)) > 1}
+    fields["zero_stage"] = layout.zero_stage
+    if layout.dp_replicate > 1:
+        fields["dp_shard"] = layout.dp_shard
+    if layout.schedule not in ("1f1b", "interleaved"):
+        fields["schedule"] = layout.schedule
+    if layout.cp > 1:
+        fields["cp_comm"] = layout.cp_comm
+    fields["micro_batch"] = layout.micro_batch
+    fields["recompute"] = _recompute_field(layout)
+    if layout.offload.optimizer != "none" or layout.offload.activations:
+        fields["offload"] = _offload_field(layout)
+    return f"layout: {_flow(fields)}"
+
+
+def _recompute_field(layout: Layout) -> str | dict[str, Any]:
+    """Return the value of ``layout.recompute``: a word, or a mapping if the word is not enough."""
+    recompute = layout.recompute
+    named: dict[str, Any]
+    if recompute.granularity == "full":
+        named = {"method": recompute.method, "layers": recompute.layers}
+        plain = named == {"method": "uniform", "layers": 1}
+    else:
+        named = {"modules": list(recompute.modules)}
+        plain = recompute.modules in ((), ("core_attn",))
+    return recompute.granularity if plain else {"granularity": recompute.granularity, **named}
+
+
+def _offload_field(layout: Layout) -> dict[str, Any]:
+    """Return the value of ``layout.offload``."""
+    offload = layout.offload
+    named: dict[str, Any] = {"optimizer": offload.optimizer, "parameters": offload.parameters}
+    # The path is the user's text, so it is quoted; YAML reads strings of JSON.
+    named |= {"nvme_path": json.dumps(offload.nvme_path)} if offload.nvme_path else {}
+    return named | ({"activations": list(offload.activations)} if offload.activations else {})
+
+
+def _flow(value: Any) -> str:
+    """Return ``value`` as YAML in flow style. Its texts need no quotes."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+    return "[" + ", ".join(map(_flow, value)) + "]" if isinstance(value, list) else str(value)
