@@ -181,6 +181,9 @@ def _changes_of_dependent_facts(base: NodeSpec, update: dict[str, Any]) -> dict[
         dependent["nic_names"] = ()  # the spec does not show which of the NICs remain
     if "gpus_per_node" in update and base.nvlink_domain == base.gpus_per_node:
         dependent["nvlink_domain"] = update["gpus_per_node"]  # a domain that ends at the host
+    if "gpus_per_node" in update and base.watts is not None and base.gpus_per_node:
+        # The power of CPUs, NICs and fans is shared by the GPUs of the host type.
+        dependent["watts"] = base.watts * update["gpus_per_node"] / base.gpus_per_node
     return dependent
 
 
