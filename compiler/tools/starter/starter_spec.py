@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -270,6 +271,7 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         _TEXT_DECODER if "#" in request.model else "",
         *([f"site: {request.site}\n"] if request.site else []),
         _OTHER_NODE if cluster.has_similar_node else "",
+        _gpu_comment(cluster),
         "\n".join(block_lines({"cluster": section}, "")) + "\n",
         (_SERVE if request.kind == "serve" else _TRAIN).format(**values),
         _LAYOUT,
@@ -277,6 +279,13 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         f"emit: [{', '.join(_emitted_targets(request, attempt.target))}]\n",
     ]
     return "".join(parts)
+
+
+def _gpu_comment(cluster: StarterCluster) -> str:
+    """Return the comment above section ``cluster`` about the choice of the GPU; empty for none."""
+    note = cluster.choice.note if cluster.choice else ""
+    lines = textwrap.wrap(note[:1].upper() + note[1:] + " to parc init.", 97) if note else []
+    return "".join(f"# {line}\n" for line in lines)
 
 
 def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
