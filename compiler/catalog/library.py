@@ -282,6 +282,11 @@ def register_user_file_lines(path: str, text: str, sink: Sink) -> None:
 def unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
     """Return the finding (K01) for ``name``, which is not among the ``names`` of the catalog."""
     near, meant = suggest_entries(name, names)
+    if kind == "gpus":
+        from parc.compiler.catalog.find_hardware import find_gpus
+
+        near = find_gpus(name) or near
+        meant = near[0] if len(near) == 1 else ""
     if kind == "nodes":
         meant = node_of_instance_type(name) or meant
         near = (meant,) if meant else near
@@ -291,8 +296,19 @@ def unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str)
         help=f"did you mean {' or '.join(near)}?"
         if near
         else f"`parc catalog {kind}` lists the valid names",
-        fix=f"{at}: {meant}" if meant else _node_with_other_gpu_count(kind, name, names, at),
+        fix=f"{at}: {meant}" if meant else _fix_of_unknown_entry(kind, name, names, at),
     )
+
+
+def _fix_of_unknown_entry(kind: str, name: str, names: tuple[str, ...], at: str) -> str:
+    """Return the fix for a name that does not mean exactly one entry; empty for none."""
+    if kind == "gpus":
+        from parc.compiler.catalog.find_hardware import find_gpus
+
+        # `parc check --fix` does not apply an example, because the user must choose the variant.
+        variants = find_gpus(name)
+        return f"set {at}, for example {at}: {variants[0]}" if variants else ""
+    return _node_with_other_gpu_count(kind, name, names, at)
 
 
 def _node_with_other_gpu_count(kind: str, name: str, names: tuple[str, ...], at: str) -> str:

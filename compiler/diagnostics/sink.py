@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from parc.compiler.diagnostics.codes import code_info
+from parc.compiler.diagnostics.wording import singularize
 from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity, Span, SpecPositions
 from parc.compiler.ir.frozen import frozen
 
@@ -60,7 +61,16 @@ class Sink:
         if max(len(finding.message), len(finding.label)) > MAX_TEXT:
             message, label = _shorten(finding.message), _shorten(finding.label)
             finding = replace(finding, message=message, label=label)
-        causes = tuple(self._with_cause_span(cause) for cause in finding.causes)
+        finding = replace(
+            finding,
+            message=singularize(finding.message),
+            label=singularize(finding.label),
+            help=singularize(finding.help),
+        )
+        causes = tuple(
+            self._with_cause_span(replace(cause, text=singularize(cause.text)))
+            for cause in finding.causes
+        )
         diagnostic = Diagnostic(
             code=f"PARC-{code}",
             severity=code_info(code).severity,
@@ -102,7 +112,11 @@ class Sink:
 
     def withdraw_fix(self, diagnostic: Diagnostic) -> None:
         """Remove the fix from the reported ``diagnostic``, because the fix does not work."""
-        kept = replace(diagnostic, finding=replace(diagnostic.finding, fix=""))
+        self.replace_finding(diagnostic, replace(diagnostic.finding, fix=""))
+
+    def replace_finding(self, diagnostic: Diagnostic, finding: Finding) -> None:
+        """Change the finding of the reported ``diagnostic`` to ``finding``."""
+        kept = replace(diagnostic, finding=finding)
         # Rebuilt as a whole, so that the order of the reports stays.
         self._reported = {kept if one == diagnostic else one: None for one in self._reported}
 

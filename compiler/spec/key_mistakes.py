@@ -149,7 +149,7 @@ OTHER_MEANING = frozenset(
 carry the value over. For example, vLLM's ``gpu_memory_utilization`` is the part of the memory that
 is used, and ``goals.memory_headroom`` the part that stays free."""
 
-_GPU_COUNTS = frozenset({"gpus", "num_gpus", "world_size", "count"})
+GPU_COUNTS = frozenset({"gpus", "num_gpus", "world_size", "count"})
 """Keys that count GPUs; ``cluster.nodes`` counts hosts."""
 _KEY_WITH_VALUE = re.compile(r"(\w+):(\S{0,60})")
 """Key and value of ``{tp:8}``, or a key without a value: YAML reads one key up to a space."""
@@ -193,7 +193,7 @@ def unknown_key_finding(
     # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
         listed = f"`parc explain {re.sub(_INDEX, '[]', parent)}` lists the valid keys"
-    if key.lower() in _GPU_COUNTS and meant[:1] == ["cluster.nodes"]:
+    if key.lower() in GPU_COUNTS and meant[:1] == ["cluster.nodes"]:
         listed = explain_gpu_count(location.value)
     return Finding(
         f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
