@@ -22,6 +22,11 @@ MAX_TEXT = 2000
 """Maximum length of a message and of a label, in characters; both can quote a long value."""
 SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 P = TypeVar("P")
+_POINTER = " here"
+"""End of the text of a cause that only points to a line. It is left out if the spec has no such
+line: a default is not set anywhere."""
+_DETERMINED_BY = {"cluster.gpu": ("cluster.node", "cluster.base", "cluster")}
+"""Path of a value -> paths that determine it if the spec does not set it."""
 
 
 class Sink:
@@ -67,9 +72,11 @@ class Sink:
             label=singularize(finding.label),
             help=singularize(finding.help),
         )
+        placed = map(self._with_cause_span, finding.causes)
         causes = tuple(
-            self._with_cause_span(replace(cause, text=singularize(cause.text)))
-            for cause in finding.causes
+            replace(cause, text=singularize(cause.text))
+            for cause in placed
+            if cause.span or not (self.positions.values and cause.text.endswith(_POINTER))
         )
         diagnostic = Diagnostic(
             code=f"PARC-{code}",
@@ -121,14 +128,18 @@ class Sink:
         self._reported = {kept if one == diagnostic else one: None for one in self._reported}
 
     def _with_cause_span(self, cause: Cause) -> Cause:
-        """Return ``cause`` with the position of its path in the spec.
+        """Return ``cause`` with the position of its path, or of the path that determines it.
 
-        If the spec does not contain the path, ``cause`` is returned unchanged.
+        If the spec contains neither, ``cause`` is returned unchanged.
         """
         # A value that the user did not write has no line to show.
-        if cause.span is not None or not self.positions.is_path_in_spec(cause.path):
+        paths = [cause.path]
+        if cause.text.endswith(_POINTER):
+            paths += _DETERMINED_BY.get(cause.path, ())
+        shown = self.positions.first_path_in_spec(paths)
+        if cause.span is not None or not self.positions.is_path_in_spec(shown):
             return cause
-        return replace(cause, span=self.positions.span_at(cause.path))
+        return replace(cause, path=shown, span=self.positions.span_at(shown))
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
