@@ -22,7 +22,7 @@ _COUNTED = (
     "|micro-batches|steps|requests|engines|replicas|files|NICs|rows|lines|columns|runs|domains"
     "|switches|processes|values|keys|candidates|layouts|slots|points|pods"
 )
-_ONE = re.compile(
+_ONE = (
     # Numbers such as 8.1 and 0-1, products, and names such as pp 1 are no counts of one thing.
     r"(?<![\w.,=*/%+-])(?<![=*/%+-] )(?<!\b[tpcedv]p )(?<!\bvpp )(?<!ZeRO )(?<!\bto )"
     rf"1 ({_COUNTED})(?![\w-])( are\b| have\b| do\b| exceed\b| need\b)?"
@@ -36,7 +36,8 @@ def singularize(text: str) -> str:
 
     The sink applies this to each finding, so that no message has to handle a count of one itself.
     """
-    return _ONE.sub(_singular, text) if "1 " in text else text
+    # Compiled on first use, because most runs report nothing.
+    return re.sub(_ONE, _singular, text) if "1 " in text else text
 
 
 def _singular(match: re.Match[str]) -> str:
