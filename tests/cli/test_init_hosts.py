@@ -83,9 +83,11 @@ def test_a_name_that_several_gpus_have_is_reported_with_the_alternatives(
     listed = ("--from-slurm", str(tmp_path / "sinfo.txt"), "--model", "qwen3-0.6b")
     result = parc("init", *listed, *words)
     assert f"base: {node}, gpus_per_node: 4" in result.stdout
+    kept = f"# {node} has 8 GPUs and 8 NICs. The NICs are kept"
+    assert (kept in result.stdout) == (len(rows) > 1 and rows[0] == rows[1])
     comment = " ".join(line[2:] for line in result.stdout.splitlines() if line.startswith("# "))
     for text in (result.stderr, comment):
-        assert re.findall(r"for another one add --gpu (.*?)(?: to parc init|$)", text.strip()) == (
+        assert re.findall(r"For another one, add --gpu (.*?)(?: to parc init|$)", text.strip()) == (
             [others] if others else []
         )
 

@@ -37,8 +37,8 @@ class GpuChoice:
         if not self.others:
             return ""
         return (
-            f"several GPUs are called {self.named}; this spec has {self.name}, for another one add "
-            f"--gpu {_one_of(self.others)}"
+            f"several GPUs are called {self.named}; this spec uses {self.name}. For another one, "
+            f"add --gpu {_one_of(self.others)}"
         )
 
 
