@@ -179,7 +179,7 @@ def _resolve_tree(
     after("load_spec")
     library = _library_of(source)
     if spec is None:
-        from parc.compiler.resolve.check_invalid_spec import check_invalid_spec
+        from parc.compiler.check_invalid_spec import check_invalid_spec
 
         check_invalid_spec(tree, library, sink)
         return None

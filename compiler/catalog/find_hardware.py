@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from parc.compiler.catalog.library import Library
+from parc.compiler.catalog.catalog_files import catalog_entry, catalog_names
 
 _COMMON = ("hgx-", "dgx-", "mi")
 """Prefixes of node types that are the usual host of a GPU, in order of preference."""
@@ -35,7 +35,7 @@ def find_gpus(text: str) -> tuple[str, ...]:
     gres (h100, nvidia_a100_80gb). The result is empty for a GPU with a board or memory that no GPU
     of the catalog has, and for a part of a GPU (MIG, a100_3g.20gb).
     """
-    names = Library().names("gpus")
+    names = catalog_names("gpus")
     if text in names:
         return (text,)
     in_order = re.findall(r"[a-z0-9]+", text.lower())
@@ -81,7 +81,7 @@ def narrow_gpus(names: tuple[str, ...], features: Iterable[str]) -> tuple[str, .
 
 @cache
 def _memory_sizes() -> frozenset[str]:
-    return frozenset(name.rpartition("-")[2] for name in Library().names("gpus"))
+    return frozenset(name.rpartition("-")[2] for name in catalog_names("gpus"))
 
 
 def _memory_word(word: str) -> str:
@@ -122,10 +122,9 @@ def _usual_first(name: str) -> tuple[int, str]:
 
 @cache
 def _nodes_by_gpu() -> dict[str, tuple[str, ...]]:
-    library = Library()
     found: dict[str, tuple[str, ...]] = {}
-    for name in library.names("nodes"):
-        gpu = library.entry("nodes", name)["gpu"]
+    for name in catalog_names("nodes"):
+        gpu = catalog_entry("nodes", name)["gpu"]
         found[gpu] = (*found.get(gpu, ()), name)
     return found
 
@@ -144,17 +143,16 @@ def node_for_gpu(gpu: str) -> tuple[str, bool]:
     """
     if nodes := nodes_with_gpu(gpu):
         return nodes[0], True
-    library = Library()
 
     def similarity(node: str) -> tuple[bool, bool, int]:
-        other = library.entry("nodes", node)["gpu"]
+        other = catalog_entry("nodes", node)["gpu"]
         same = (
-            library.entry("gpus", other)["generation"] == library.entry("gpus", gpu)["generation"]
+            catalog_entry("gpus", other)["generation"] == catalog_entry("gpus", gpu)["generation"]
         )
         # Hosts with SXM boards have NVLink and more NICs than hosts with PCIe cards.
         return ("sxm" in other) == ("sxm" in gpu), same, _common_length(other, gpu)
 
-    return max(library.names("nodes"), key=similarity), False
+    return max(catalog_names("nodes"), key=similarity), False
 
 
 def _common_length(one: str, other: str) -> int:

@@ -22,10 +22,7 @@ MAX_TEXT = 2000
 """Maximum length of a message and of a label, in characters; both can quote a long value."""
 SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 P = TypeVar("P")
-_POINTER = " here"
-"""End of the text of a cause that only points to a line. It is left out if the spec has no such
-line: a default is not set anywhere."""
-_DETERMINED_BY = {"cluster.gpu": ("cluster.node", "cluster.base", "cluster")}
+DETERMINED_BY = {"cluster.gpu": ("cluster.node", "cluster.base", "cluster")}
 """Path of a value -> paths that determine it if the spec does not set it."""
 
 
@@ -72,12 +69,7 @@ class Sink:
             label=singularize(finding.label),
             help=singularize(finding.help),
         )
-        placed = map(self._with_cause_span, finding.causes)
-        causes = tuple(
-            replace(cause, text=singularize(cause.text))
-            for cause in placed
-            if cause.span or not (self.positions.values and cause.text.endswith(_POINTER))
-        )
+        causes = tuple(map(self._complete_cause, finding.causes))
         diagnostic = Diagnostic(
             code=f"PARC-{code}",
             severity=code_info(code).severity,
@@ -127,19 +119,18 @@ class Sink:
         # Rebuilt as a whole, so that the order of the reports stays.
         self._reported = {kept if one == diagnostic else one: None for one in self._reported}
 
-    def _with_cause_span(self, cause: Cause) -> Cause:
+    def _complete_cause(self, cause: Cause) -> Cause:
         """Return ``cause`` with the position of its path, or of the path that determines it.
 
-        If the spec contains neither, ``cause`` is returned unchanged.
+        If the spec contains neither, the position is None.
         """
+        cause = replace(cause, text=singularize(cause.text))
         # A value that the user did not write has no line to show.
-        paths = [cause.path]
-        if cause.text.endswith(_POINTER):
-            paths += _DETERMINED_BY.get(cause.path, ())
+        paths = (cause.path, *(DETERMINED_BY.get(cause.path, ()) if cause.is_pointer else ()))
         shown = self.positions.first_path_in_spec(paths)
         if cause.span is not None or not self.positions.is_path_in_spec(shown):
             return cause
-        return replace(cause, path=shown, span=self.positions.span_at(shown))
+        return replace(cause, span=self.positions.span_at(shown))
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

@@ -25,7 +25,7 @@ _COUNTED = (
 _ONE = (
     # Numbers such as 8.1 and 0-1, products, and names such as pp 1 are no counts of one thing.
     r"(?<![\w.,=*/%+-])(?<![=*/%+-] )(?<!\b[tpcedv]p )(?<!\bvpp )(?<!ZeRO )(?<!\bto )"
-    rf"1 ({_COUNTED})(?![\w-])( are\b| have\b| do\b| exceed\b| need\b)?"
+    rf"(of )?1 ({_COUNTED})(?![\w-])( are\b| have\b| do\b| exceed\b| need\b)?"
 )
 _VERBS = {" are": " is", " have": " has", " do": " does", " exceed": " exceeds", " need": " needs"}
 _IRREGULAR = {"micro-batches": "micro-batch", "switches": "switch", "processes": "process"}
@@ -41,8 +41,10 @@ def singularize(text: str) -> str:
 
 
 def _singular(match: re.Match[str]) -> str:
-    word, verb = match[1], match[2] or ""
-    return f"1 {_IRREGULAR.get(word, word[:-1])}{_VERBS.get(verb, verb)}"
+    inner, word, verb = match[1] or "", match[2], match[3] or ""
+    # In "groups of 1 ranks do not fit", the verb belongs to the groups.
+    verb = verb if inner else _VERBS.get(verb, verb)
+    return f"{inner}1 {_IRREGULAR.get(word, word[:-1])}{verb}"
 
 
 def format_words(words: Iterable[str]) -> str:

@@ -45,6 +45,7 @@ def test_a_single_thing_has_no_plural() -> None:
             "tp x cp = 1 ranks, 2 * 1 GPUs, ZeRO 1 ranks",
         ),
         ("1 hosts-file", "1 hosts-file"),
+        ("groups of 1 ranks do not fit 1 hosts", "groups of 1 rank do not fit 1 host"),
     ],
 )
 def test_counts_of_one_thing_are_singular_in_each_finding(text: str, expected: str) -> None:

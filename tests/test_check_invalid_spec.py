@@ -1,4 +1,4 @@
-"""One run reports all mistakes in a section; numbers of GPUs get the hosts that have them."""
+"""Mistakes in an invalid section are reported in one run; numbers of GPUs get matching hosts."""
 
 from __future__ import annotations
 
