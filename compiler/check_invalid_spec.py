@@ -13,6 +13,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_targets import check_emit
 from parc.compiler.spec.key_mistakes import GPU_COUNTS
 from parc.compiler.spec.load import salvage_sections
 
@@ -25,7 +26,7 @@ _MOST_GPUS = 131_072
 
 
 def check_invalid_spec(tree: dict[str, Any], library: Library, sink: Sink) -> None:
-    """Report the mistakes in the sections ``model`` and ``cluster`` that only the catalog shows.
+    """Report mistakes in ``model``, ``cluster`` and ``emit`` that only catalog and backends show.
 
     The reader of the spec has reported its own mistakes in ``tree``. Its findings about a number of
     GPUs get a fix here, because the catalog knows the number of GPUs per host.
@@ -37,6 +38,9 @@ def check_invalid_spec(tree: dict[str, Any], library: Library, sink: Sink) -> No
         resolve_cluster(sections["cluster"], library, sink)
     elif isinstance(tree.get("cluster"), dict):
         _check_names(tree["cluster"], library, sink)
+    emit = tree.get("emit")
+    if isinstance(emit, list) and emit and all(isinstance(name, str) for name in emit):
+        check_emit(tuple(emit), (), sink)
     _fix_gpu_counts(tree, library, sink)
 
 

@@ -48,6 +48,7 @@ from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
+from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.search.search_idle_hosts import search_with_idle_hosts
 from parc.compiler.spec.fixes import withdraw_failed_fixes
 from parc.compiler.spec.load import read_spec_tree, validate_spec_tree
@@ -189,6 +190,8 @@ def _resolve_tree(
         check_dependent_settings(spec, model, sink)
     cluster = resolve_cluster(spec.cluster, library, sink)
     after("resolve_cluster")
+    if model is None or cluster is None:
+        resolve_targets(spec, sink)  # one run reports all mistakes
     if isinstance(spec, Spec):
         problem = None
         if model is not None and cluster is not None:

@@ -55,6 +55,17 @@ def test_all_names_of_a_valid_cluster_section_are_checked() -> None:
     }
 
 
+def test_targets_are_checked_besides_other_mistakes() -> None:
+    for other in ({"cluster.node": "x"}, {"model": "x"}, {"cluster.nodes": 0}, {"job.x": 1}):
+        found = findings(changed(SPEC, {**other, "emit": ["torch", "slurm", "slurm"]}))
+        assert {("X16", "emit[0]"), ("X17", "emit[2]")} < found
+        assert len(found) == 3
+    assert findings(changed(SPEC, {"cluster.nodes": 0, "emit": [3]})) == {
+        ("X11", "cluster.nodes"),
+        ("X02", "emit[0]"),
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "names", "fix"),
     [
