@@ -49,9 +49,10 @@ from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
+from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.search.search_idle_hosts import search_with_idle_hosts
 from parc.compiler.spec.fixes import withdraw_failed_fixes
-from parc.compiler.spec.load import read_spec_tree, salvage_sections, validate_spec_tree
+from parc.compiler.spec.load import read_spec_tree, validate_spec_tree
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.spec.spec import Spec, TaskSpec
 
@@ -178,12 +179,9 @@ def _resolve_tree(
     after("load_spec")
     library = _library_of(source)
     if spec is None:
-        # The sections that can be read are still checked for mistakes.
-        sections = salvage_sections(tree)
-        if "model" in sections:
-            resolve_model(sections["model"], library, sink)
-        if "cluster" in sections:
-            resolve_cluster(sections["cluster"], library, sink)
+        from parc.compiler.check_invalid_spec import check_invalid_spec
+
+        check_invalid_spec(tree, library, sink)
         return None
     model, left_out = _resolve_model_of(spec, library, sink)
     after("resolve_model")
@@ -191,6 +189,8 @@ def _resolve_tree(
         check_dependent_settings(spec, model, sink)
     cluster = resolve_cluster(spec.cluster, library, sink)
     after("resolve_cluster")
+    if model is None or cluster is None:
+        resolve_targets(spec, sink)  # one run reports all mistakes
     if isinstance(spec, Spec):
         problem = None
         if model is not None and cluster is not None:

@@ -113,7 +113,9 @@ def _page_lines(facts: PageFacts, columns: Sequence[str]) -> Iterator[PageLine]:
     plan, world = facts.plan, facts.tree["world"]
     problem = plan["problem"]
     yield _sentence_line(f"# Rank map of {plain_cell(problem['name'], 80)}")
-    counts = f"{world} ranks on {len(facts.hosts)} hosts ({facts.ranks_per_host} per host)"
+    ranks = "rank" if world == 1 else "ranks"
+    hosts = "host" if len(facts.hosts) == 1 else "hosts"
+    counts = f"{world} {ranks} on {len(facts.hosts)} {hosts} ({facts.ranks_per_host} per host)"
     yield _sentence_line(f"{counts}, for {facts.tree['framework']} {facts.tree['version']}.")
     serving = "service" in problem
     yield from map(_sentence_line, _serving_head(facts) if serving else _training_head(facts))

@@ -27,8 +27,9 @@ class Ray:
         if engine(name).ray_entry is None:
             finding = Finding(
                 f"under Ray, the ranks of {name} cannot be bound to the planned hosts",
-                label=f"the backend {name} declares no ray_entry",
-                help=f"use another target that can start {name}",
+                label=f"PARC has no Ray program for {name}",
+                help=_start_without_ray(name),
+                fix=_emit_without_ray(plan.problem),
                 targets=TARGETS,
             )
             sink.report("V15", finding, at="emit")
@@ -71,16 +72,24 @@ def _has_data_parallel_ranks(problem: ServingProblem, layout: ServingLayout) -> 
 
 def _explain_data_parallel_ranks(problem: ServingProblem, layout: ServingLayout) -> Finding:
     name, dp = problem.framework, layout.dp
-    without = [target for target in problem.emit if target != "ray"]
     return Finding(
         f"under Ray, {dp} data-parallel ranks cannot be bound to the planned hosts",
         label=f"{name} creates the placement groups itself, in an order that Ray chooses",
-        help=f"without Ray, the launch script of the target {name} starts each rank on its "
-        "planned host",
-        fix=f"emit: [{', '.join(without)}]",
+        help=_start_without_ray(name),
+        fix=_emit_without_ray(problem),
         causes=(Cause("layout.dp", f"dp {dp}"),),
         targets=TARGETS,
     )
+
+
+def _start_without_ray(name: str) -> str:
+    return (
+        f"without Ray, the launch script of the target {name} starts each rank on its planned host"
+    )
+
+
+def _emit_without_ray(problem: ServingProblem) -> str:
+    return f"emit: [{', '.join(target for target in problem.emit if target != 'ray')}]"
 
 
 DATA_PARALLEL_RULE = ServingRule(

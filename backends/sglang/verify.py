@@ -133,7 +133,8 @@ class SglangVerifier(ServeScriptVerifier):
         else:
             yield 'read -ra hosts <<< "${PARC_HOSTS:?set PARC_HOSTS to the hosts by node rank}"'
         yield f"[[ ${{#hosts[@]}} -eq {count} ]] || {{"
-        yield f"printf 'router.sh: PARC_HOSTS must have {count} hosts\\n' >&2"
+        word = "host" if count == 1 else "hosts"
+        yield f"printf 'router.sh: PARC_HOSTS must have {count} {word}\\n' >&2"
         yield from ("exit 2", "}")
         servers = [
             (one.node, api) for one in self.expected_processes(script) or () for api in one.ports

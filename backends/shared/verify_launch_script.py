@@ -259,10 +259,10 @@ def _compare_script_lines(
     """Return a comparison of the commands in a launch script with those that the plan requires."""
     try:
         conditions = set(_script_conditions(plan, start))
-        launch = plan["problem"]["launch"]
+        launch, each = plan["problem"]["launch"], plan["placement"]["ranks_per_node"]
         texts = {
             "node_count": str(len(plan["placement"]["hosts"])),
-            "rank_count": str(plan["placement"]["ranks_per_node"]),
+            "rank_count": "1 rank" if each == 1 else f"{each} ranks",
             "setup": "\n".join(start.setup),
             "inherited": " ".join(map(shlex.quote, launch["env_inherited"])),
             "launcher": " ".join(start.launcher),

@@ -82,7 +82,7 @@ def read_titan_toml(text: str, name: str, sink: Sink) -> Fragment | None:
     reading = Reading(text, name, sink)
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or a number with thousands of digits
         place = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         where = (int(place[1]), int(place[2])) if place else (1, 1)
         finding = Finding(f"invalid TOML: {str(error)[:80]}", "parsing stopped here")

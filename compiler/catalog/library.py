@@ -20,19 +20,16 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import field, replace
-from functools import cache
-from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
+from parc.compiler.catalog.catalog_files import catalog_entry, catalog_names
+from parc.compiler.catalog.find_hardware import find_gpus
 from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.similar_names import suggest_entries
-from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.frozen import frozen
 
-KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes", "sites")
-"""Kinds of catalog entries, which are also the names of the folders."""
 LIMIT_BYTES = 4 * 1024 * 1024
 """Size limit of a user's file in bytes, far above the size of any config.json."""
 
@@ -48,7 +45,6 @@ class FileRule:
 
 
 SMALL_FILE = FileRule()
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")
 
 
 class TextReader(Protocol):
@@ -85,7 +81,7 @@ class Library:
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the names of all catalog entries of ``kind`` (one of KINDS), sorted."""
-        return _catalog_names(kind)
+        return catalog_names(kind)
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
         """Return the content of a catalog entry as plain JSON types.
@@ -93,7 +89,7 @@ class Library:
         Raises:
             KeyError: the catalog has no entry of this name.
         """
-        return deepcopy(_catalog_entry(kind, name))
+        return deepcopy(catalog_entry(kind, name))
 
     def text(self, path: str, limit_bytes: int = LIMIT_BYTES) -> str:
         """Return the text of a user's file.
@@ -121,28 +117,6 @@ class Library:
         if len(data) > limit_bytes:
             raise OSError(errno.EFBIG, f"the file is longer than {limit_bytes} bytes", path)
         return data
-
-
-@cache
-def _catalog_names(kind: str) -> tuple[str, ...]:
-    folder = files("parc.compiler.catalog") / kind
-    if kind not in KINDS or not folder.is_dir():
-        return ()
-    found = (entry.name for entry in folder.iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
-
-
-@cache
-def _catalog_entry(kind: str, name: str) -> dict[str, Any]:
-    # The pattern keeps ``name`` inside the folder (no slash, no leading dot), and short enough for
-    # a file name.
-    if kind not in KINDS or not _NAME.fullmatch(name):
-        raise KeyError(name)
-    path = files("parc.compiler.catalog") / kind / f"{name}.yaml"
-    if not path.is_file():
-        raise KeyError(name)
-    tree: dict[str, Any] = parse_table(path.read_text("utf-8"))
-    return tree
 
 
 LABELS = {
@@ -282,6 +256,9 @@ def register_user_file_lines(path: str, text: str, sink: Sink) -> None:
 def unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
     """Return the finding (K01) for ``name``, which is not among the ``names`` of the catalog."""
     near, meant = suggest_entries(name, names)
+    if kind == "gpus":
+        near = find_gpus(name) or near
+        meant = near[0] if len(near) == 1 else ""
     if kind == "nodes":
         meant = node_of_instance_type(name) or meant
         near = (meant,) if meant else near
@@ -291,8 +268,17 @@ def unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str)
         help=f"did you mean {' or '.join(near)}?"
         if near
         else f"`parc catalog {kind}` lists the valid names",
-        fix=f"{at}: {meant}" if meant else _node_with_other_gpu_count(kind, name, names, at),
+        fix=f"{at}: {meant}" if meant else _fix_of_unknown_entry(kind, name, names, at),
     )
+
+
+def _fix_of_unknown_entry(kind: str, name: str, names: tuple[str, ...], at: str) -> str:
+    """Return the fix for a name that does not mean exactly one entry; empty for none."""
+    if kind == "gpus":
+        # `parc check --fix` does not apply an example, because the user must choose the variant.
+        variants = find_gpus(name)
+        return f"set {at}, for example {at}: {variants[0]}" if variants else ""
+    return _node_with_other_gpu_count(kind, name, names, at)
 
 
 def _node_with_other_gpu_count(kind: str, name: str, names: tuple[str, ...], at: str) -> str:

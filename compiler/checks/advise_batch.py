@@ -27,7 +27,9 @@ MAX_SEARCHES = 2
 def advise_batch(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report if a batch within 15 % would train at least 10 % more tokens per second (G14)."""
     problem = plan.problem
-    if problem.goals.maximize != "throughput" or problem.pins.dp is not None:
+    decided = problem.goals.maximize != "throughput" or problem.pins.dp is not None
+    # G04 suggests a batch if hosts stay idle.
+    if decided or plan.layout.world < problem.cluster.gpus:
         return
     now = problem.job.global_batch / plan.estimate.time.total_seconds
     best, batch, seconds, layout = now, 0, 0.0, plan.layout

@@ -134,11 +134,12 @@ def _explain_idle_hosts(plan: Plan) -> Finding:
         on = "1 host is" if len(used) == 1 else f"{len(used)} hosts are"
         message = f"no layout on all {cluster.nodes} hosts is valid and fits into memory; {on} used"
         label = f"{plan.layout.world} of {cluster.gpus} GPUs get a rank"
+    # Without a valid layout on all hosts, forbidding idle hosts would be an error.
+    forbid = "; goals.idle_hosts: forbid plans all hosts" if others else ""
     return Finding(
         message=message,
         label=f"{label}; idle hosts: {_shorten_host_list(compress_hosts(idle))}",
-        help=f"{_suggest_batches(plan)}list these hosts under cluster.spare, or set "
-        "goals.idle_hosts to forbid to use all hosts",
+        help=f"{_suggest_batches(plan)}list these hosts under cluster.spare{forbid}",
         causes=(Cause("job.global_batch", f"{plan.problem.job.global_batch} sequences per step"),),
     )
 
@@ -146,11 +147,14 @@ def _explain_idle_hosts(plan: Plan) -> Finding:
 def _suggest_batches(plan: Plan) -> str:
     """Return global batches near that of the spec that let the chosen sizes use all hosts.
 
-    The text is empty if there are none, for example because tp x cp x pp does not divide the number
-    of GPUs.
+    If tp x cp x pp of the layout does not divide the number of GPUs, the batches are those of a
+    layout with cp 1. The text is empty if there are none.
     """
     layout, gpus, batch = plan.layout, plan.problem.cluster.gpus, plan.problem.job.global_batch
-    dp, rest = divmod(gpus, layout.tp * layout.cp * layout.pp)
+    model_gpus = layout.tp * layout.pp
+    dp, rest = divmod(gpus, model_gpus * layout.cp)
+    if rest:
+        dp, rest = divmod(gpus, model_gpus)
     step = dp * layout.micro_batch
     if rest or batch % step == 0:
         return ""

@@ -15,6 +15,7 @@ from parc.compiler.cli.output_checks import (
     report_edits,
 )
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import AnyPlan
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import (
@@ -70,7 +71,7 @@ class CompileOutcome:
         """Return the summary of the plan and the output directory; empty without a plan."""
         if self.plan is None:
             return ""
-        count = f"{len(self.files)} files"
+        count = format_count(len(self.files), "file")
         done = f"wrote     {count} to" if self.written else f"check     OK: {count}, up to date in"
         return f"{summary_text(self.plan)}{done} {self.directory}\n"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from parc.compiler.cli.output_checks import LockContent, report_edits
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.replan_pipeline import AnyReplanned, HostReplacement, replan_spec
@@ -55,7 +56,11 @@ class ReplanOutcome:
         if self.found is None:
             return ""
         lines = replan_text(self.found, self.origin)
-        return lines + (f"wrote     {self.files} files to {self.directory}\n" if self.files else "")
+        return lines + (
+            f"wrote     {format_count(self.files, 'file')} to {self.directory}\n"
+            if self.files
+            else ""
+        )
 
 
 def replan(request: ReplanRequest) -> ReplanOutcome:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from parc.compiler.diagnostics.codes import code_info
+from parc.compiler.diagnostics.wording import singularize
 from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity, Span, SpecPositions
 from parc.compiler.ir.frozen import frozen
 
@@ -21,6 +22,8 @@ MAX_TEXT = 2000
 """Maximum length of a message and of a label, in characters; both can quote a long value."""
 SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 P = TypeVar("P")
+DETERMINED_BY = {"cluster.gpu": ("cluster.node", "cluster.base", "cluster")}
+"""Path of a value -> paths that determine it if the spec does not set it."""
 
 
 class Sink:
@@ -60,7 +63,13 @@ class Sink:
         if max(len(finding.message), len(finding.label)) > MAX_TEXT:
             message, label = _shorten(finding.message), _shorten(finding.label)
             finding = replace(finding, message=message, label=label)
-        causes = tuple(self._with_cause_span(cause) for cause in finding.causes)
+        finding = replace(
+            finding,
+            message=singularize(finding.message),
+            label=singularize(finding.label),
+            help=singularize(finding.help),
+        )
+        causes = tuple(map(self._complete_cause, finding.causes))
         diagnostic = Diagnostic(
             code=f"PARC-{code}",
             severity=code_info(code).severity,
@@ -102,19 +111,26 @@ class Sink:
 
     def withdraw_fix(self, diagnostic: Diagnostic) -> None:
         """Remove the fix from the reported ``diagnostic``, because the fix does not work."""
-        kept = replace(diagnostic, finding=replace(diagnostic.finding, fix=""))
+        self.replace_finding(diagnostic, replace(diagnostic.finding, fix=""))
+
+    def replace_finding(self, diagnostic: Diagnostic, finding: Finding) -> None:
+        """Change the finding of the reported ``diagnostic`` to ``finding``."""
+        kept = replace(diagnostic, finding=finding)
         # Rebuilt as a whole, so that the order of the reports stays.
         self._reported = {kept if one == diagnostic else one: None for one in self._reported}
 
-    def _with_cause_span(self, cause: Cause) -> Cause:
-        """Return ``cause`` with the position of its path in the spec.
+    def _complete_cause(self, cause: Cause) -> Cause:
+        """Return ``cause`` with the position of its path, or of the path that determines it.
 
-        If the spec does not contain the path, ``cause`` is returned unchanged.
+        If the spec contains neither, the position is None.
         """
+        cause = replace(cause, text=singularize(cause.text))
         # A value that the user did not write has no line to show.
-        if cause.span is not None or not self.positions.is_path_in_spec(cause.path):
+        paths = (cause.path, *(DETERMINED_BY.get(cause.path, ()) if cause.is_pointer else ()))
+        shown = self.positions.first_path_in_spec(paths)
+        if cause.span is not None or not self.positions.is_path_in_spec(shown):
             return cause
-        return replace(cause, span=self.positions.span_at(cause.path))
+        return replace(cause, span=self.positions.span_at(shown))
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

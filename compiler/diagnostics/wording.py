@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -14,6 +15,36 @@ def format_count(count: int, word: str) -> str:
     """Return ``count`` and ``word`` as text, in singular or plural: ``1 host``, ``1,024 hosts``."""
     # All words that PARC counts form their plural with s.
     return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+_COUNTED = (
+    "hosts|GPUs|ranks|nodes|racks|stages|layers|heads|experts|groups|tokens|sequences|samples|chunks"
+    "|micro-batches|steps|requests|engines|replicas|files|NICs|rows|lines|columns|runs|domains"
+    "|switches|processes|values|keys|candidates|layouts|slots|points|pods"
+)
+_ONE = (
+    # Numbers such as 8.1 and 0-1, products, and names such as pp 1 are no counts of one thing.
+    r"(?<![\w.,=*/%+-])(?<![=*/%+-] )(?<!\b[tpcedv]p )(?<!\bvpp )(?<!ZeRO )(?<!\bto )"
+    rf"(of )?1 ({_COUNTED})(?![\w-])( are\b| have\b| do\b| exceed\b| need\b)?"
+)
+_VERBS = {" are": " is", " have": " has", " do": " does", " exceed": " exceeds", " need": " needs"}
+_IRREGULAR = {"micro-batches": "micro-batch", "switches": "switch", "processes": "process"}
+
+
+def singularize(text: str) -> str:
+    """Return ``text`` with counts of one thing in singular: ``1 host is`` for ``1 hosts are``.
+
+    The sink applies this to each finding, so that no message has to handle a count of one itself.
+    """
+    # Compiled on first use, because most runs report nothing.
+    return re.sub(_ONE, _singular, text) if "1 " in text else text
+
+
+def _singular(match: re.Match[str]) -> str:
+    inner, word, verb = match[1] or "", match[2], match[3] or ""
+    # In "groups of 1 ranks do not fit", the verb belongs to the groups.
+    verb = verb if inner else _VERBS.get(verb, verb)
+    return f"{inner}1 {_IRREGULAR.get(word, word[:-1])}{verb}"
 
 
 def format_words(words: Iterable[str]) -> str:

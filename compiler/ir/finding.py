@@ -91,6 +91,14 @@ class Cause:
     text: str
     span: Span | None = None
 
+    @property
+    def is_pointer(self) -> bool:
+        """True if the text only points to a line, such as ``the GPU is set here``.
+
+        Such a cause is not shown without a line, because a default is not set anywhere.
+        """
+        return self.text.endswith(" here")
+
 
 @frozen
 class Finding:

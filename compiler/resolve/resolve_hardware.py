@@ -53,9 +53,11 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     """
     if spec.node is None:
         _report_missing_part(sink, at, "node", _node_fix(f"{at}.node", spec.gpu))
+        _check_other_parts(spec, library, sink, at)
         return None
     node_spec = _facts_of_component("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
+        _check_other_parts(spec, library, sink, at)
         return None
     gpu_name = spec.gpu or node_spec.gpu
     gpu = _resolve_gpu(gpu_name, library, sink, _path_of_hardware_part(at, "gpu", spec.gpu))
@@ -73,6 +75,14 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     consistent = check_node(gpu[0], node, sink, f"{at}.node", partial(_other_node, spec, at))
     consistent &= check_rails(node, fabric, sink, _path_of_hardware_part(at, "fabric", spec.fabric))
     return Hardware(*gpu, node, fabric) if consistent else None
+
+
+def _check_other_parts(spec: ClusterSpec, library: Library, sink: Sink, at: str) -> None:
+    """Report the mistakes in the GPU and in the fabric that the spec itself names."""
+    if spec.gpu is not None:
+        _resolve_gpu(spec.gpu, library, sink, f"{at}.gpu")
+    if spec.fabric is not None:
+        _resolve_fabric(spec.fabric, library, sink, f"{at}.fabric")
 
 
 def _path_of_hardware_part(at: str, key: str, written: object) -> str:
@@ -181,6 +191,9 @@ def _changes_of_dependent_facts(base: NodeSpec, update: dict[str, Any]) -> dict[
         dependent["nic_names"] = ()  # the spec does not show which of the NICs remain
     if "gpus_per_node" in update and base.nvlink_domain == base.gpus_per_node:
         dependent["nvlink_domain"] = update["gpus_per_node"]  # a domain that ends at the host
+    if "gpus_per_node" in update and base.watts is not None and base.gpus_per_node:
+        # The power of CPUs, NICs and fans is shared by the GPUs of the host type.
+        dependent["watts"] = base.watts * update["gpus_per_node"] / base.gpus_per_node
     return dependent
 
 

@@ -289,17 +289,19 @@ def _check_context_length(spec: JobSpec, model: Model, sink: Sink) -> None:
     """
     position, length = model.position, spec.sequence_length
     limit = position.max_positions
-    if position.scaling != "none":
-        scaled = int(position.original_max_positions * position.scaling_factor)
-        # Some configs set max_positions before scaling, others after scaling.
-        limit = max(limit, scaled)
+    if position.scaling != "none" and position.original_max_positions == limit:
+        # Without a length before scaling, max_positions is the length before scaling. With one, it
+        # is the context that the model was trained for, which may be shorter than their product:
+        # Llama 3.2 has 131072 tokens, 8192 before scaling, and the factor 32.
+        limit = int(limit * position.scaling_factor)
     if position.kind == "none" or length <= limit:
         return
     learned = position.kind == "learned"
     finding = Finding(
         f"sequence length {length} exceeds the context length {limit} of {model.name}",
         label=f"{length} > {limit} tokens",
-        help=f"valid values: up to {limit}" + ("" if learned else ", or use rotary scaling"),
+        help=f"valid values: up to {limit}"
+        + ("" if learned or position.scaling != "none" else ", or use rotary scaling"),
         # No fix: a shorter length is not what the user asked for.
         causes=(Cause("model", "the model sets the context length"),),
     )

@@ -35,7 +35,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     training = isinstance(spec, Spec)
     default = default_targets("train" if training else "serve")
     emit = default if spec.emit is None else spec.emit
-    _check_emit(emit, default, sink)
+    check_emit(emit, default, sink)
     for name in spec.versions:
         _check_target_name(name, f"versions.{name}", sink)
     framework = _find_framework(training, emit, sink)
@@ -104,7 +104,7 @@ def _report_wrong_job_kind(training: bool, name: str, emit: tuple[str, ...], sin
     sink.report("X21", finding, at=f"emit[{emit.index(name)}]")
 
 
-def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> None:
+def check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> None:
     """Report an empty ``emit`` (X09), a duplicate target (X17), or an unusable one (X16, X23)."""
     if not emit:
         fix = f"emit: [{', '.join(default)}]"

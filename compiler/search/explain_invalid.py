@@ -109,6 +109,9 @@ def _find_first_edit(
             key=lambda value: (abs(value - now), -value),
         )
         edits += [f"layout.{name}: {value}" for value in near[:MAX_VALUES]]
+    if name in _fixed_settings(problem):
+        # Two settings may each be wrong with any value of the other one.
+        edits += [finding.fix] * finding.fix.endswith(": auto") or [f"remove layout.{name}"]
     before = _rules_violated_by_all(problem, framework)
     path = name if "." in name else f"layout.{name}"
     others = {(other, paths) for other, paths in before if other != code or path not in paths}
@@ -306,6 +309,11 @@ def _root_causes(
             one = one.with_fix_for(fixed, framework)
         reported.append(one)
         fixed = apply_edit(fixed, one.finding.fix) or fixed
+    if fixed != problem:
+        # An edit may work only together with those of the violations after it.
+        reported = [
+            one if one.finding.fix else one.with_fix_for(fixed, framework) for one in reported
+        ]
     remaining = _rules_violated_by_all(fixed, framework)
     for one in violations:
         if not one.own and one.path not in own and (one.code, one.fields) in remaining:

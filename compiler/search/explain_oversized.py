@@ -160,6 +160,8 @@ def _suggest_remedy(
     if is_activation and layout.recompute.granularity != "full" and is_fixed("recompute"):
         choices.append("recompute: full")
     is_split = splits is None or (not is_activation and not sizes) or not splits.isdisjoint(sizes)
+    # With one GPU, no target can split anything.
+    is_split |= problem.cluster.gpus == 1
     if is_split or layout.zero_stage >= SHARDED_FROM.get(title, NEVER):
         choices.append(f"more GPUs ({_format_sufficient_hosts(problem, excess)})")
     if is_activation:

@@ -82,7 +82,8 @@ class NodeSpec(StrictModel):
     """Number of physical CPU cores per host."""
     watts: Watts | None = None
     """Largest power of one host, GPUs included. If absent, 1.8 times the power limits of its GPUs,
-    as in a DGX H100 (10.2 kW for 8 x 700 W)."""
+    as in a DGX H100 (10.2 kW for 8 x 700 W). With base and another gpus_per_node, the power of the
+    base is scaled to this number of GPUs."""
     host_memory: Gigabytes | None = None
     """Memory per host, in decimal GB. If absent, PARC does not check whether offloaded state fits
     in host memory."""

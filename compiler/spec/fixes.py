@@ -6,7 +6,7 @@ A fix of one of these forms can be applied without a user:
 - ``layout.tp: 8   (instead of layout.tensor)`` also removes a setting,
 - ``remove layout.vpp, layout.pp`` removes settings; a text after a second comma, such as
   ``, so that PARC chooses the split``, or ``, or set a value``, is a remark,
-- ``remove emit[1], and set layout.tp: 4`` does both,
+- ``remove emit[1], and set layout.tp: 4, and set layout.pp: 2`` does both,
 - ``rename jobs to job`` renames a key; its value, comments and place stay.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.spec.rename_key import RENAME
@@ -36,8 +37,8 @@ def overrides_of_fix(fix: str) -> tuple[str, ...]:
         removed = tuple(f"~{path}" for path in removal[1].split(", "))
         if removal["set"] is None:
             return removed
-        added = overrides_of_fix(removal["set"])
-        return (*removed, *added) if added else ()
+        added = [overrides_of_fix(setting) for setting in removal["set"].split(", and set ")]
+        return tuple(chain(removed, *added)) if all(added) else ()
     if renamed := RENAME.fullmatch(fix):
         return (f"~{renamed[1]}={renamed[2]}",)
     found = _SET.fullmatch(fix)

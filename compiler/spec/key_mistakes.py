@@ -149,7 +149,7 @@ OTHER_MEANING = frozenset(
 carry the value over. For example, vLLM's ``gpu_memory_utilization`` is the part of the memory that
 is used, and ``goals.memory_headroom`` the part that stays free."""
 
-_GPU_COUNTS = frozenset({"gpus", "num_gpus", "world_size", "count"})
+GPU_COUNTS = frozenset({"gpus", "num_gpus", "world_size", "count"})
 """Keys that count GPUs; ``cluster.nodes`` counts hosts."""
 _KEY_WITH_VALUE = re.compile(r"(\w+):(\S{0,60})")
 """Key and value of ``{tp:8}``, or a key without a value: YAML reads one key up to a space."""
@@ -185,7 +185,9 @@ def unknown_key_finding(
     parent, key = location.parent, location.key
     model = model_of(location.annotation)
     valid = tuple(model.model_fields) if model else ()
-    special = _explain_wrong_job_kind(location) or _explain_missing_space(location, valid)
+    special = _explain_wrong_job_kind(location, positions) or _explain_missing_space(
+        location, valid
+    )
     if special is not None:
         return special
     meant = _missing_key_with_words(parent, key, missing) or _suggest_keys(parent, key, valid)
@@ -193,7 +195,7 @@ def unknown_key_finding(
     # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
         listed = f"`parc explain {re.sub(_INDEX, '[]', parent)}` lists the valid keys"
-    if key.lower() in _GPU_COUNTS and meant[:1] == ["cluster.nodes"]:
+    if key.lower() in GPU_COUNTS and meant[:1] == ["cluster.nodes"]:
         listed = explain_gpu_count(location.value)
     return Finding(
         f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
@@ -324,7 +326,7 @@ def _explain_missing_space(location: ErrorLocation, valid: Sequence[str]) -> Fin
     )
 
 
-def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
+def _explain_wrong_job_kind(location: ErrorLocation, positions: SpecPositions) -> Finding | None:
     """Return a finding about a training key in a serving spec, or the reverse.
 
     None if the key exists in neither kind of spec.
@@ -338,10 +340,11 @@ def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
         return None
     kinds = "pretrain or finetune" if trains else "serve"
     this = "a serving job" if trains else "a training job"
+    default = "" if positions.is_path_in_spec("job.kind") else "job.kind is pretrain by default; "
     return Finding(
         f"{location.path} is not a key of {this}",
         label=f"this key is valid only if job.kind is {kinds}",
-        help=f"`parc explain {location.parent or 'job'}` lists the valid keys",
+        help=f"{default}`parc explain {location.parent or 'job'}` lists the valid keys",
         causes=(Cause("job.kind", "job.kind is set here"),),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.spec.annotations import ErrorLocation, model_of, plain_types
 
 _ROUNDED = re.compile(r"([0-9]{1,9}) ?([kKM])i?")
@@ -98,6 +99,11 @@ def explain_gpu_count(value: Any, gpus_per_host: Sequence[int] = (8, 4)) -> str:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         return "cluster.nodes is a number of hosts"
     fitting = [size for size in gpus_per_host if value % size == 0]
-    shown = " or ".join(f"{value // size} hosts of {size}" for size in fitting)
-    counted = f"{value} GPUs are {shown}" if shown else "cluster.node.gpus_per_node sets their GPUs"
+    shown = " or ".join(f"{format_count(value // size, 'host')} of {size}" for size in fitting)
+    verb = "is" if value == 1 else "are"
+    counted = (
+        f"{format_count(value, 'GPU')} {verb} {shown}"
+        if shown
+        else "cluster.node.gpus_per_node sets their GPUs"
+    )
     return f"cluster.nodes is a number of hosts; {counted}"

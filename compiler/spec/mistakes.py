@@ -279,12 +279,15 @@ def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink
 
 
 def _out_of_range_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
-    limit = _violated_bound(error)
-    wanted = limit or describe_expected(location.annotation)
+    limit, valid = _violated_bound(error), describe_expected(location.annotation)
+    wanted = limit or valid
+    if limit.startswith("at most "):
+        # describe_expected leaves out bounds that only keep the arithmetic finite.
+        valid = re.sub(r"of at least (\d+)", rf"from \1 to {limit.split()[-1]}", valid, count=1)
     return Finding(
         f"{location.path} is {str(location.value)[:40]}, must be {wanted}",
         label=f"{location.path} must be {wanted}",
-        help=f"valid values: {describe_expected(location.annotation)}",
+        help=f"valid values: {valid}",
         fix=f"{location.path}: {limit.split()[-1]}" if limit.startswith("at ") else "",
     )
 
@@ -296,7 +299,10 @@ def _violated_bound(error: ErrorDetails) -> str:
     """
     context = error.get("ctx", {})
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    return next((f"{words[name]} {context[name]}" for name in words if name in context), "")
+    # Whole numbers without a point, as describe_expected writes them; repr of others is exact.
+    bounds = {name: context[name] for name in words if name in context}
+    shown = {name: int(one) if one == int(one) else one for name, one in bounds.items()}
+    return next((f"{words[name]} {bound}" for name, bound in shown.items()), "")
 
 
 _FINDINGS = {"X02": _wrong_type_finding, "X09": _not_listed_finding, "X11": _out_of_range_finding}

@@ -148,7 +148,8 @@ class PositionSpec(StrictModel):
     max_positions: PositiveInt | None = None
     """Maximum context length, in tokens. Required unless base sets it."""
     original_max_positions: PositiveInt | None = None
-    """Context length before scaling, in tokens. If absent, max_positions."""
+    """Context length before scaling, in tokens. If absent, max_positions, which the scaling then
+    multiplies by scaling_factor."""
     mscale: PositiveFloat = 1.0
     """Attention scale of YaRN (mscale)."""
     mscale_all_dim: NonNegativeFloat = 0.0

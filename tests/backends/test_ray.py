@@ -79,7 +79,7 @@ def test_an_engine_without_a_ray_entry_is_rejected(
     (found,) = planned(tree)[1].diagnostics
     assert (found.code, found.finding.label) == (
         "PARC-V15",
-        "the backend vllm declares no ray_entry",
+        "PARC has no Ray program for vllm",
     )
 
 

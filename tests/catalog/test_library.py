@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.catalog.library import KINDS, LIMIT_BYTES, Library
+from parc.compiler.catalog.catalog_files import KINDS
+from parc.compiler.catalog.library import LIMIT_BYTES, Library
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parc.compiler.report.text.summary import summary_text
-from tests.compiled import Spec, changed, error_codes, files_of, plan_of
+from tests.compiled import Spec, changed, error_codes, files_of, plan_of, resolved
 
 SPEC: Spec = {
     "parc": 1,
@@ -37,6 +37,23 @@ def test_hours_energy_and_cost_follow_from_the_expected_time() -> None:
     assert run.cost == pytest.approx(2.0 * run.gpu_hours)
     assert run.energy_kwh == pytest.approx(4 * 10.2 * 1.5 * run.wall_seconds / 3600)
     assert run.effective_share == run.productive_seconds / run.wall_seconds
+
+
+@pytest.mark.parametrize(
+    ("node", "watts"),
+    [
+        ({"base": "dgx-h100", "gpus_per_node": 1}, 10_200 / 8),
+        ({"base": "dgx-h100", "gpus_per_node": 4}, 10_200 / 2),
+        ({"base": "dgx-h100", "gpus_per_node": 4, "watts": 6000}, 6000),
+        ({"base": "hgx-h100", "gpus_per_node": 2}, 1.8 * 700 * 2),
+    ],
+)
+def test_hosts_with_fewer_gpus_than_their_base_have_a_share_of_its_power(
+    node: Spec, watts: float
+) -> None:
+    problem, _ = resolved(changed(SPEC, {"cluster.node": node}))
+    assert problem is not None
+    assert problem.cluster.host_watts == pytest.approx(watts)
 
 
 def test_more_frequent_failures_give_more_frequent_checkpoints_in_the_files() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -110,8 +111,24 @@ def test_a_cause_in_another_file_has_its_own_listing() -> None:
 
 def test_a_cause_without_a_position_becomes_a_note() -> None:
     sink = sink_of({1: "tp: 6"}, layout__tp=Span("spec.yaml", 1, 5))
+    finding = replace(HEADS, causes=(Cause("model.heads", "the model has 64 heads"),))
+    sink.report("D01", finding, at="layout.tp")
+    assert "  = note: the model has 64 heads\n" in render([sink])
+
+
+def test_a_cause_that_only_points_to_a_line_is_left_out_without_this_line() -> None:
+    sink = sink_of({1: "tp: 6"}, layout__tp=Span("spec.yaml", 1, 5))
     sink.report("D01", HEADS, at="layout.tp")
-    assert "  = note: heads come from here\n" in render([sink])
+    assert "heads come from here" not in render([sink])
+
+
+def test_a_cause_points_to_the_value_that_determines_it() -> None:
+    node = Span("spec.yaml", 1, 7)
+    sink = sink_of({1: "node: dgx-a100"}, cluster__node=node)
+    cause = Cause("cluster.gpu", "the GPU is set here")
+    sink.report("D01", replace(HEADS, causes=(cause,)), at="layout.tp")
+    (found,) = sink.diagnostics
+    assert found.finding.causes == (replace(cause, span=node),)
 
 
 @pytest.mark.parametrize(

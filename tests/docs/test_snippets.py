@@ -41,7 +41,8 @@ CONFIG = {
 }
 """config.json of Qwen3-8B, without keys that PARC ignores."""
 NODES = "".join(
-    f"NodeName=gpu00{number} Arch=x86_64 Gres=gpu:h100:8 State=IDLE Partitions=gpu\n\n"
+    f"NodeName=gpu00{number} Arch=x86_64 AvailableFeatures=sxm5,80gb Gres=gpu:h100:8 State=IDLE "
+    "Partitions=gpu\n\n"
     for number in range(1, 9)
 )
 """Output of ``scontrol show nodes``, shortened."""

@@ -299,3 +299,12 @@ PIECES = (
 def test_any_text_ends_in_findings(words: list[str], between: str) -> None:
     for framework in ("auto", "megatron", "vllm", "deepspeed"):
         lint_text(between.join(words), "run.sh", LintOptions(framework=framework))
+
+
+@pytest.mark.parametrize("size", ["0", "-1"])
+def test_a_layer_pattern_with_an_impossible_pipeline_size_is_reported(size: str) -> None:
+    script = (
+        'pretrain_hybrid.py --hybrid-layer-pattern "M-M*|M-M-" --hidden-size 1024 '
+        f"--num-attention-heads 16 --ffn-hidden-size 4096 {PP} {size}\n"
+    )
+    assert "F03" in codes(script)

@@ -219,7 +219,7 @@ VIRTUAL = "--num-layers-per-virtual-pipeline-stage "
             PRETRAIN,
             VIRTUAL + "4 --microbatch-group-size-per-virtual-pipeline-stage 1",
             "P07",
-            "groups of 1 micro-batches do not fit pp 2 and 32 micro-batches",
+            "groups of 1 micro-batch do not fit pp 2 and 32 micro-batches",
         ),
         (PRETRAIN, VIRTUAL + "4 --microbatch-group-size-per-virtual-pipeline-stage 6", "", ""),
         (

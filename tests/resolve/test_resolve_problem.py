@@ -236,6 +236,15 @@ def test_declared_scaling_extends_the_context():
     ]
 
 
+def test_the_context_of_a_scaled_model_is_its_number_of_positions():
+    # Llama 3.2 1B has 131072 positions, although 8192 x 32 is twice as many.
+    scaled = {"original_max_positions": 1024, "scaling": "llama3", "scaling_factor": 32.0}
+    assert reported(JOB, model=placed(max_positions=8192, **scaled)) == []
+    assert reported(JOB, model=placed(max_positions=8191, **scaled)) == [
+        ("PARC-S16", "job.sequence_length")
+    ]
+
+
 def test_the_digest_is_of_the_content_and_not_of_its_order():
     swapped = "job: {global_batch: 1024, sequence_length: 8192}\n"
     assert resolved(JOB).digest == resolved(swapped).digest

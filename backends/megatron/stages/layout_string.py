@@ -149,6 +149,6 @@ def add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
         return layout
     with suppress(LayoutStringError):
         stages, pp = len(parse_layout_string(text)), layout.get("pp", 1)
-        if stages % pp == 0:
+        if pp > 0 and stages % pp == 0:
             layout["vpp"] = stages // pp
     return layout

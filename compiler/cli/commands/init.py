@@ -86,7 +86,7 @@ def command(output: Path | None, **given: Any) -> None:
     Usage: parc init --model qwen3-8b --gpu h100 --gpus 64 > spec.yaml, then parc compile spec.yaml.
     """
     from parc.compiler.diagnostics import Sink
-    from parc.compiler.tools.starter.cluster import StarterError
+    from parc.compiler.tools.starter.choose_gpu import StarterError
     from parc.compiler.tools.starter.starter_spec import (
         StarterRequest,
         is_oversized,
@@ -117,6 +117,8 @@ def command(output: Path | None, **given: Any) -> None:
         command_steps.exit_with_findings((sink,), "text")
     command_steps.show_findings((sink,), "text", sys.stderr)
     assert text is not None
+    if cluster is not None and cluster.choice is not None and cluster.choice.note:
+        click.echo(f"parc: {cluster.choice.note}", err=True)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -128,12 +130,18 @@ def command(output: Path | None, **given: Any) -> None:
 
 def _prompt_for_options() -> dict[str, Any]:
     """Return the options that the user types; standard output stays free for the spec."""
+    from parc.compiler.catalog.find_hardware import find_gpus
+
     kinds = click.Choice(["train", "finetune", "serve"])
     kind = click.prompt("Kind of job", type=kinds, default="train", err=True)
     model = click.prompt(
         "Model (catalog name, config.json or Hugging Face id)", default=MODELS[kind], err=True
     )
     gpu = click.prompt("GPU type", default=GPU, err=True)
+    variants = find_gpus(gpu)
+    if len(variants) > 1:
+        which = f"Several GPUs are called {gpu}; which one"
+        gpu = click.prompt(which, type=click.Choice(variants), default=variants[0], err=True)
     gpus = click.prompt("Number of GPUs (0: as few as possible)", type=int, default=0, err=True)
     return {"kind": kind, "model": model, "gpu": gpu, "gpus": gpus or None}
 
@@ -145,9 +153,9 @@ def _requested_cluster(
     from parc.compiler.catalog.library import Library, is_user_file_path
     from parc.compiler.diagnostics import SpecPositions
     from parc.compiler.resolve.apply_site import read_site
+    from parc.compiler.tools.starter.choose_gpu import StarterError
     from parc.compiler.tools.starter.cluster import (
         HostRequest,
-        StarterError,
         cluster_of_files,
         cluster_of_gpus,
         resolve_hosts,

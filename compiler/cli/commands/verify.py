@@ -12,6 +12,7 @@ import click
 from parc.compiler.cli import command_steps, options
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.diagnostics.sink import Sink
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir.finding import Severity
 
 
@@ -51,6 +52,6 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     sink.positions = replace(sink.positions, lines=lines)
     command_steps.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
-        click.echo(f"OK: {len(files)} files, consistent and unmodified.")
+        click.echo(f"OK: {format_count(len(files), 'file')}, consistent and unmodified.")
     unverified = any(one.code == f"PARC-{UNVERIFIED}" for one in sink.diagnostics)
     ctx.exit(command_steps.FOUND if unverified or sink.failed(cast(Severity, fail_on)) else 0)

@@ -288,7 +288,7 @@ def _note_lines(diagnostic: Diagnostic, pad: str) -> Iterator[str]:
     if diagnostic.span is None and finding.label:
         yield f"{pad} = note: {make_printable(finding.label)}"
     for cause in finding.causes:
-        if cause.span is None:
+        if cause.span is None and not cause.is_pointer:
             yield f"{pad} = note: {make_printable(_note_of_cause(cause))}"
     if finding.help:
         yield f"{pad} = help: {make_printable(finding.help)}"

@@ -74,9 +74,8 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     for rack in racks:
         for cell in rack.cells:
             states[cell.state] = states.get(cell.state, 0) + 1
-    figure = canvas.build_figure(
-        f"{count} hosts in {len(racks)} racks, colored by {axis.name}", grid.height
-    )
+    hosts_in_racks = f"{format_count(count, 'host')} in {format_count(len(racks), 'rack')}"
+    figure = canvas.build_figure(f"{hosts_in_racks}, colored by {axis.name}", grid.height)
     counts = tuple((state, format_count(hosts, "host")) for state, hosts in states.items())
     caption = _map_caption(plan, gpus, left_out)
     note = f"Colors show the {AXES.get(axis.name, f'position in the {axis.name} group')}."

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
 
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import AnyPlan, Axis, Host, Mesh, Placement
 from parc.compiler.report.page.figure import Canvas, clip_text
 
@@ -194,7 +195,7 @@ def _cells_per_row(cells: int, side: int) -> int:
 def _rack_tooltip(look: MapStyle, rack: RackCells) -> str:
     """Return the tooltip of a rack, such as ``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
     used = [cell for cell in rack.cells if cell.node >= 0]
-    text = f"{rack_name(rack, 60)}: {len(rack.cells)} hosts"
+    text = f"{rack_name(rack, 60)}: {format_count(len(rack.cells), 'host')}"
     if not used:
         return text
     per_node = look.plan.placement.ranks_per_node

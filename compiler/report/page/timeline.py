@@ -9,6 +9,7 @@ from parc.backends.registry import framework_of_problem
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.table import Action, OverlappedPair
 from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import Plan
 from parc.compiler.report.formatting import format_percent, format_seconds
 from parc.compiler.report.page.figure import (
@@ -133,7 +134,8 @@ def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
     whole = shown.micro_batches + shown.left_out
     chunks = f" of {layout.vpp} model chunks" if layout.vpp > 1 else ""
     text = (
-        f"Schedule: {SCHEDULES[layout.schedule].title}, {layout.pp} stages{chunks} and "
+        f"Schedule: {SCHEDULES[layout.schedule].title}, "
+        f"{format_count(layout.pp, 'stage')}{chunks} and "
         f"{whole:,} micro-batches, simulated event by event. The bubble takes "
         f"{format_seconds(time.bubble_seconds)}, "
         f"{format_percent(time.bubble_seconds / time.total_seconds)} of "

@@ -300,6 +300,8 @@ def _terms_with_waits(plan: Plan) -> str:
     terms = dict.fromkeys(TERMS[row.axis] for row in rows if row.level == "fabric")
     names = [term.removesuffix("_seconds") for term in terms if getattr(time, term)]
     added = time.placement_seconds
+    if added and not names:
+        return " (the term placement)"
     if added:
         return f" (the terms {', '.join((*names, 'placement'))})"
     return f" (part of {' and '.join(names)})" if names else ""

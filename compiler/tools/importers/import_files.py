@@ -20,8 +20,13 @@ from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.cluster_section import merge_fragments
-from parc.compiler.topology.readers.reader_state import Fragment, HostFilter
-from parc.compiler.topology.readers.registry import FORMATS, FileFormat, detect_format
+from parc.compiler.topology.readers.reader_state import UNCHANGED, Fragment, HostFilter
+from parc.compiler.topology.readers.registry import (
+    DETECTED_IN,
+    FORMATS,
+    FileFormat,
+    detect_format,
+)
 
 INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
@@ -158,14 +163,18 @@ def import_files(
     files: Sequence[tuple[str, str]],
     sink: Sink,
     keep: HostFilter | None = None,
+    expected: str = "",
 ) -> ImportResult | None:
     """Import files, given as (text, name), as one spec fragment; return None after an error.
 
     If ``kind`` is ``auto``, the format of each file is detected from its text. Report a text above
     MOST_BYTES (I06), an unknown format or formats that cannot be combined (I05), and the findings
     of the file readers. Hosts in node lists that ``keep`` does not accept are left out.
+    ``expected`` is the advice for a file of unknown format, if only some formats make sense.
     """
-    kinds = [kind if kind != "auto" else _detect_kind(text, name, sink) for text, name in files]
+    kinds = [
+        kind if kind != "auto" else _detect_kind(text, name, sink, expected) for text, name in files
+    ]
     for text, name in files:
         if _byte_count(text) > MOST_BYTES:
             finding = Finding(f"{name} is larger than {MOST_BYTES} bytes")
@@ -184,7 +193,7 @@ def import_files(
     return None if fragment is None else ImportResult(fragment, " and ".join(different))
 
 
-def _detect_kind(text: str, name: str, sink: Sink) -> str | None:
+def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
     manifest = re.search(r"(?m)^apiVersion:", text) and not _NODES.search(text)
     formats = dict(import_formats())
     if manifest:  # the signs of a list of nodes also match other objects of Kubernetes
@@ -194,8 +203,16 @@ def _detect_kind(text: str, name: str, sink: Sink) -> str | None:
         command, line = launch_command(text, name)
         kinds = ", ".join(import_formats())
         message = f"cannot detect the format of {name}"
-        hint = f"name the format as KIND of parc import; valid values: {kinds}"
-        if command:
+        hint = expected or f"name the format as KIND of parc import; valid values: {kinds}"
+        if not text.strip():
+            message = f"{name} is empty"
+            hint = expected or "the command that wrote the file printed nothing: run it again"
+        elif re.search("[\0\ufffd]", text[:DETECTED_IN]):
+            message = f"{name} is not a text file in UTF-8"
+            hint = expected or UNCHANGED
+        elif expected:
+            pass
+        elif command:
             message = f"{name} starts a program that PARC cannot import: {command[:80]}"
             hint = f"PARC can import {importable_launches()}"
         elif manifest:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, Literal
 
-from parc.compiler.catalog.find_hardware import find_gpu, node_for_gpu
+from parc.compiler.catalog.find_hardware import find_gpu, find_gpus, node_for_gpu
 from parc.compiler.catalog.instance_types import node_of_instance_type
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
@@ -18,7 +19,13 @@ from parc.compiler.ir import Gpu
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_hardware import Hardware, resolve_hardware
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.tools.importers.import_files import import_files
+from parc.compiler.tools.importers.import_files import ImportResult, import_files
+from parc.compiler.tools.starter.choose_gpu import (
+    GpuChoice,
+    StarterError,
+    choose_gpu,
+    possible_gpus,
+)
 from parc.compiler.topology.readers.cluster_section import cluster_section
 from parc.compiler.topology.readers.reader_state import Fragment, HostLabels
 
@@ -28,9 +35,11 @@ Section = dict[str, Any]
 _HARDWARE_KEYS = ("gpu", "node", "fabric")
 """Keys of section ``cluster`` that describe the hosts."""
 
-
-class StarterError(ValueError):
-    """Error in the arguments of ``parc init``; the message is for the user."""
+_NODE_LISTS = (
+    'use the unchanged output of scontrol show nodes, sinfo -N -o "%N %G %T %P" or, for '
+    "Kubernetes, kubectl get nodes -o json"
+)
+"""Advice for a file that is no list of nodes."""
 
 
 @frozen
@@ -49,20 +58,18 @@ class HostRequest:
     partition: str = ""
     """Partition of Slurm whose hosts run the job; empty for hosts of all partitions."""
 
-    def accepts(self, host: HostLabels) -> bool:
+    def accepts(self, host: HostLabels, *, unknown: bool = True) -> bool:
         """Return True if a listed host has the GPU type and the partition that the user names.
 
-        A host is accepted if the list does not state its GPU type, or only part of its name, as
-        ``h100`` for an H100 NVL.
+        A host is accepted if the list states only part of the name of its GPU, such as ``h100`` for
+        an H100 NVL, and with ``unknown`` also if the catalog lacks the GPU type of the list.
         """
         if self.partition and self.partition not in host.partitions:
             return False
-        known = {found for name in host.gpu_types if (found := find_gpu(name))}
-        wanted = find_gpu(self.gpu) if self.gpu else None
-        if wanted is None or not known or wanted in known:
+        known, wanted = possible_gpus(host), find_gpus(self.gpu) if self.gpu else ()
+        if not wanted or (not known and (unknown or not host.gpu_types)):
             return True
-        words = set(wanted.split("-"))
-        return any(name.lower() in words for name in host.gpu_types)
+        return any(name in known for name in wanted)
 
 
 @frozen
@@ -81,6 +88,8 @@ class StarterCluster:
     """Partition of Slurm, if all hosts have the same one; empty if there are several."""
     site: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the site; empty for none."""
+    choice: GpuChoice | None = None
+    """Choice of the GPU among several of the same name; None if the site sets the GPU."""
 
     @property
     def has_similar_node(self) -> bool:
@@ -127,8 +136,10 @@ def cluster_of_gpus(request: HostRequest, sink: Sink) -> StarterCluster | None:
     site, gpus, hosts = request.site, request.gpus, request.site_hosts
     scheduler: Scheduler = "kubernetes" if "kubernetes" in site.get("launch", {}) else "slurm"
     section: Section = {}
+    choice = None
     if request.gpu:
-        section = _hosts_with_gpu(_gpu_name(request.gpu), site)
+        choice = choose_gpu(request.gpu, (), hosts.gpu.catalog_name if hosts else "")
+        section = _hosts_with_gpu(choice.name, site)
         hosts = resolve_hosts(section, site, request.library, sink)
     elif hosts is None:
         raise StarterError("the site sets no cluster.node; set the type with --gpu")
@@ -136,19 +147,19 @@ def cluster_of_gpus(request: HostRequest, sink: Sink) -> StarterCluster | None:
         return None
     size = hosts.node.gpus
     if gpus is None:
-        return StarterCluster(section, hosts.gpu, size, None, scheduler, site=site)
+        return StarterCluster(section, hosts.gpu, size, None, scheduler, "", site, choice)
     if gpus < size:
         node = section["node"] if section else site["cluster"]["node"]
         changed = _with_size(node, gpus, hosts.node.nvlink_domain, site)
         section = {**section, "node": changed}
-        return StarterCluster(section, hosts.gpu, gpus, 1, scheduler, site=site)
+        return StarterCluster(section, hosts.gpu, gpus, 1, scheduler, "", site, choice)
     if gpus % size:
         low = gpus // size * size
         raise StarterError(
             f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
             f"{low + size}"
         )
-    return StarterCluster(section, hosts.gpu, size, gpus // size, scheduler, site=site)
+    return StarterCluster(section, hosts.gpu, size, gpus // size, scheduler, "", site, choice)
 
 
 def cluster_of_files(
@@ -166,14 +177,16 @@ def cluster_of_files(
     Raises:
         StarterError: the files do not name the GPU type, or have fewer GPUs than requested.
     """
-    found = import_files("auto", files, sink, request.accepts)
+    found = _read_files(files, request, sink)
     if found is None:
         return None
     if found.fragment.left_out and not found.fragment.hosts:
         gpu = f" with GPU type {request.gpu}" if request.gpu else ""
         partition = f" in partition {request.partition}" if request.partition else ""
         raise StarterError(f"the node list has no GPU hosts{gpu}{partition}")
-    section = _listed_hosts(found.fragment, request)
+    if not found.fragment.hosts:
+        raise StarterError(f"{files[0][1]} lists no hosts; {_NODE_LISTS}")
+    section, choice = _listed_hosts(found.fragment, request)
     hosts = resolve_hosts(section, request.site, request.library, sink)
     if hosts is None:
         return None
@@ -192,30 +205,55 @@ def cluster_of_files(
         "kubernetes" if "k8s-nodes" in found.kinds else "slurm",
         request.partition or _common_partition(found.fragment.labels),
         request.site,
+        choice,
     )
 
 
-def _listed_hosts(fragment: Fragment, request: HostRequest) -> Section:
-    """Return the keys that describe the hosts of node lists; empty for the hosts of the site."""
+def _read_files(
+    files: Sequence[tuple[str, str]], request: HostRequest, sink: Sink
+) -> ImportResult | None:
+    """Return the content of node lists with the hosts that are accepted; None after an error.
+
+    Hosts whose GPU type the catalog lacks are accepted only if no others have the GPU that the user
+    names.
+    """
+    if request.gpu:
+        first = Sink(sink.positions)
+        known = partial(request.accepts, unknown=False)
+        found = import_files("auto", files, first, known, _NODE_LISTS)
+        if found is not None and found.fragment.hosts:
+            sink.extend(first)
+            return found
+    return import_files("auto", files, sink, request.accepts, _NODE_LISTS)
+
+
+def _listed_hosts(fragment: Fragment, request: HostRequest) -> tuple[Section, GpuChoice | None]:
+    """Return the keys that describe the hosts of node lists, and the choice of the GPU.
+
+    The keys are empty for the hosts of the site.
+    """
     instances = {one.instance_type for one in fragment.labels} - {""}
     node = "" if request.gpu or not instances else node_of_instance_type(min(instances))
     of_site = request.site_hosts
+    choice = None
     if node:
         gpu = str(Library().entry("nodes", node)["gpu"])
     else:
         default = of_site.gpu.catalog_name if of_site else ""
-        gpu = _gpu_name(request.gpu or _listed_gpu(fragment.labels, default))
+        named = request.gpu or _listed_gpu(fragment.labels, default)
+        choice = choose_gpu(named, fragment.labels, default)
+        gpu = choice.name
     section = _hosts_with_gpu(gpu, request.site, node)
     facts = Library().entry("nodes", section["node"])
     size = fragment.spec.get("cluster", {}).get("node", {}).get("gpus_per_node")
     if size is None:
         size = facts["gpus_per_node"]
     if not request.gpu and of_site and (of_site.gpu.catalog_name, of_site.node.gpus) == (gpu, size):
-        return {}
+        return {}, choice
     if size != facts["gpus_per_node"]:
         domain = facts["nvlink_domain"]
         section["node"] = _with_size(section["node"], size, domain, request.site)
-    return section
+    return section, choice
 
 
 def _common_partition(labels: Sequence[HostLabels]) -> str:
@@ -225,26 +263,21 @@ def _common_partition(labels: Sequence[HostLabels]) -> str:
     return common.pop() if len(common) == 1 else ""
 
 
-def _gpu_name(text: str) -> str:
-    name = find_gpu(text)
-    if name is None:
-        raise StarterError(f"the catalog has no GPU {text!r}; `parc catalog gpus` lists the names")
-    return name
-
-
 def _listed_gpu(labels: Sequence[HostLabels], default: str) -> str:
     """Return the name of the GPU type in a node list, or ``default`` if it has none.
 
     In a list of Slurm without types (``gpu:8``), one of the features of the hosts may name the GPU.
     """
     # Only features may name no GPU: the type of a gres is an error if the catalog lacks it.
-    words = [one.gpu_types for one in labels]
+    words = [one.type_words for one in labels]
     names = {name for types in words for name in types if len(types) == 1 or find_gpu(name)}
     known = {name for name in names if find_gpu(name)}
     names = known or names or {default} - {""}
     if len({find_gpu(name) for name in names}) == 1:
         return min(names)
     shown = f"several GPU types ({', '.join(sorted(names)[:5])})" if names else "no GPU type"
+    if not names and not any(words):
+        shown += " and no host with gpu in its gres"
     raise StarterError(f"the node list has {shown}; add the type, such as --gpu h100")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -82,6 +83,10 @@ goals:
 _OTHER_NODE = """\
 # No node type of the catalog has this GPU. Links and NICs are copied from a similar host:
 # adjust them if they differ, for example with node: {base: NAME, nics: 2, nic_speed: 100}.
+"""
+_OTHER_SIZE = """\
+# {base} has {gpus} GPUs and {nics} NICs. The NICs are kept: if your hosts have fewer, set them,
+# for example with node: {{base: {base}, gpus_per_node: {own}, nics: 2, nic_speed: 100}}.
 """
 _TEXT_DECODER = "# The config describes several models. The plan covers only the text decoder.\n"
 _CHECKPOINT = "  checkpoint: {path}   # folder of the weights: edit this path\n"
@@ -270,6 +275,8 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         _TEXT_DECODER if "#" in request.model else "",
         *([f"site: {request.site}\n"] if request.site else []),
         _OTHER_NODE if cluster.has_similar_node else "",
+        _gpu_comment(cluster),
+        _size_comment(cluster, attempt.hosts),
         "\n".join(block_lines({"cluster": section}, "")) + "\n",
         (_SERVE if request.kind == "serve" else _TRAIN).format(**values),
         _LAYOUT,
@@ -277,6 +284,30 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
         f"emit: [{', '.join(_emitted_targets(request, attempt.target))}]\n",
     ]
     return "".join(parts)
+
+
+def _gpu_comment(cluster: StarterCluster) -> str:
+    """Return the comment above section ``cluster`` about the choice of the GPU; empty for none."""
+    note = cluster.choice.note if cluster.choice else ""
+    lines = textwrap.wrap(note[:1].upper() + note[1:] + " to parc init.", 97) if note else []
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _size_comment(cluster: StarterCluster, hosts: int) -> str:
+    """Return the comment about hosts with another number of GPUs than their node type.
+
+    It is empty for a single host, whose NICs have no effect, and for hosts that the site describes.
+    """
+    node = cluster.section.get("node")
+    base = node.get("base") if isinstance(node, dict) else None
+    if hosts == 1 or base is None or cluster.has_similar_node:
+        return ""
+    facts = Library().entry("nodes", base)
+    if facts["gpus_per_node"] == cluster.gpus_per_node or not facts["nics"]:
+        return ""
+    return _OTHER_SIZE.format(
+        base=base, gpus=facts["gpus_per_node"], nics=facts["nics"], own=cluster.gpus_per_node
+    )
 
 
 def _launch_text(request: StarterRequest, attempt: Attempt) -> str:

@@ -46,6 +46,13 @@ class HostLabels:
     """Partitions of Slurm with the host."""
     instance_type: str = ""
     """Instance type of a cloud; empty if unknown."""
+    features: tuple[str, ...] = ()
+    """Free words of the site for the host, one of which may be the GPU type or its memory."""
+
+    @property
+    def type_words(self) -> tuple[str, ...]:
+        """GPU types or, if the list names none, the words one of which may be a GPU type."""
+        return self.gpu_types or self.features
 
 
 HostFilter = Callable[[HostLabels], bool]

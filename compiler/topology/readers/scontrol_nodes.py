@@ -183,15 +183,11 @@ def _sinfo_partitions(root: DocumentNode) -> dict[str, tuple[str, ...]]:
 
 
 def _host_labels(entry: DocumentNode, partitions: tuple[str, ...]) -> HostLabels:
-    """Return the labels of a host.
-
-    The GPU types are those in its gres or, if that has no types, its features, one of which may be
-    a GPU type.
-    """
+    """Return the labels of a host: its GPU types are those in its gres."""
     gpus, types = parse_gres_gpus(_gres_text(entry))
-    if gpus and not types:
-        types = _word_list(entry.child("features"))
-    return HostLabels(types, partitions or _word_list(entry.child("partitions")))
+    features = _word_list(entry.child("features")) if gpus else ()
+    found = partitions or _word_list(entry.child("partitions"))
+    return HostLabels(types, found, features=features)
 
 
 def _word_list(node: DocumentNode | None) -> tuple[str, ...]:

@@ -58,3 +58,10 @@ def test_a_number_outside_its_range_is_reported_in_toml(option: str, row: dict[s
         sink = Sink()
         import_files("torchtitan-toml", [(text, "job.toml")], sink)
         assert [one.code for one in sink.diagnostics if one.code == "PARC-F03"] == expected
+
+
+def test_a_number_of_thousands_of_digits_is_reported_in_toml() -> None:
+    sink = Sink()
+    text = f"[training]\nsteps = {'9' * 5000}\n"
+    assert import_files("torchtitan-toml", [(text, "job.toml")], sink) is None
+    assert [one.code for one in sink.diagnostics] == ["PARC-I01"]

@@ -1,5 +1,5 @@
 """Train the model of accelerate/job.json with a plain loop. Requires torch, accelerate and transformers;
-start it with torchrun/launch.sh, which runs `accelerate launch` with config.yaml in this folder.
+run it with `accelerate launch` and config.yaml in this folder, once per host.
 
 hf_model.py builds the model, data.py reads the training data.
 """
@@ -67,7 +67,7 @@ def build() -> torch.nn.Module:
 
 
 def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.optim.Optimizer:
-    """Return AdamW; with DeepSpeed a dummy, because ds_config.json defines optimizer and schedule."""
+    """Return AdamW; with DeepSpeed a dummy, because its config defines optimizer and schedule."""
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         return DummyOptim(model.parameters())
     return torch.optim.AdamW(

@@ -63,7 +63,7 @@ def apply(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None = None) 
     """Parallelize ``model`` over ``mesh``; ``dtype`` replaces the planned format.
 
     The model may be on the meta device. With tp > 1 and sequence parallelism, its modules must have the
-    names of model.py that PARC writes; otherwise adapt ``TENSOR_PLAN``. With tp > 1 and without sequence
+    names of PARC's own decoder; otherwise adapt ``TENSOR_PLAN``. With tp > 1 and without sequence
     parallelism, it must be a model of transformers, whose own plan is used.
     """
     blocks = blocks_of(model)

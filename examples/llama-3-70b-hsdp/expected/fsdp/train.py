@@ -1,7 +1,7 @@
-"""Train the model of fsdp/config.json; start it with torchrun/launch.sh.
+"""Train the model of fsdp/config.json. Run it with torchrun, as one process per GPU.
 
-A model with a `source` in the config is built by transformers (hf_model.py), any other by model.py.
-data.py reads the training data.
+A model with a `source` in the config is built by transformers, any other by PARC's own decoder. data.py
+reads the training data.
 """
 
 import argparse
@@ -163,7 +163,7 @@ class Checkpoints:
             dcp.save(state, checkpoint_id=f"{self.folder}/step-{step}")
 
     def export(self) -> None:
-        """Save the weights in the format of Hugging Face, which model.py does not have."""
+        """Save the weights in the format of Hugging Face, which PARC's own decoder does not have."""
         whole = getattr(self.model, "module", self.model)
         if self.folder and hasattr(whole, "save_pretrained"):
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)

@@ -1,6 +1,6 @@
 """Configuration for torchtitan 0.3.0: python -m torchtitan.train --module parc_titan --config run.
 
-torchtitan imports this module from PYTHONPATH, which torchrun/launch.sh sets.
+torchtitan imports this module from PYTHONPATH, which must contain this folder.
 """
 
 from functools import partial

@@ -8,7 +8,7 @@ hosts=(localhost)
 [[ -z ${PARC_HOSTS:-} ]] || read -ra hosts <<< "$PARC_HOSTS"
 
 [[ ${#hosts[@]} -eq 1 ]] || {
-  printf 'router.sh: PARC_HOSTS must have 1 hosts\n' >&2
+  printf 'router.sh: PARC_HOSTS must have 1 host\n' >&2
   exit 2
 }
 exec python3 -m sglang_router.launch_router --host 0.0.0.0 --port 30000 --worker-urls \

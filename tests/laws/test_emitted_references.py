@@ -1,0 +1,120 @@
+"""Emitted files refer only to files that are emitted, with every set of targets.
+
+A name counts as a reference if some set of targets emits a file with this name or path.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import combinations
+
+import pytest
+
+from parc.backends.registry import BUILT_IN, built_in_backends
+from tests.compiled import Files, Spec, changed, emitted, planned
+
+TRAIN: Spec = {
+    "parc": 1,
+    "name": "run",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 2},
+    "job": {"sequence_length": 4096, "global_batch": 64, "checkpoint_dir": "/ck"},
+    "launch": {"kubernetes": {"image": "registry.example.com/train:1"}},
+}
+SERVE: Spec = {
+    **TRAIN,
+    "job": {
+        "kind": "serve",
+        "traffic": {"input_tokens": 1000, "output_tokens": 200, "concurrency": 64},
+    },
+}
+FRAMEWORKS = tuple(one.name for one in built_in_backends("framework"))
+ENGINES = tuple(one.name for one in built_in_backends("engine"))
+OTHERS = tuple(one.name for one in BUILT_IN if one.name not in (*FRAMEWORKS, *ENGINES))
+STARTED_BY_OTHERS = {"accelerate": "deepspeed"}
+"""Target -> framework that it can start."""
+VARIANTS: tuple[Spec, ...] = (
+    {},
+    {"model": "gemma-2-9b", "job.load_dir": "/base"},
+    {"cluster.nodes": None, "cluster.racks": [{"name": "r", "nodes": "n[1-2]"}]},
+)
+ELSEWHERE = {
+    # The config of a Hugging Face checkpoint.
+    "config.json": (
+        *("accelerate/hf_model.py", "fsdp/hf_model.py", "deepspeed/hf_model.py"),
+        "kubernetes/jobset.yaml",
+    ),
+}
+"""File name -> files in which it means a file that PARC does not emit."""
+
+
+def emit_lists(main: str, most: int) -> list[tuple[str, ...]]:
+    """Return the targets ``main`` alone, and with up to ``most`` other ones."""
+    # Ray starts only services.
+    others = [one for one in OTHERS if main in ENGINES or one != "ray"]
+    found = [(main, *more) for count in range(most + 1) for more in combinations(others, count)]
+    if inner := STARTED_BY_OTHERS.get(main):
+        found += [(main, inner, *more) for more in ((), *((one,) for one in others))]
+    return found
+
+
+@cache
+def outputs(main: str) -> dict[tuple[tuple[str, ...], int], Files]:
+    """Return (targets, variant) -> files of all combinations that are valid."""
+    found = {}
+    for variant, changes in enumerate(VARIANTS):
+        base = SERVE if main in ENGINES else TRAIN
+        if main in ENGINES:
+            changes = {path: value for path, value in changes.items() if path != "job.load_dir"}
+        # All pairs with the first variant only, because the others emit few other files.
+        for emit in emit_lists(main, 1 if variant else 2):
+            plan, sink = planned(changed(base, {**changes, "emit": list(emit)}))
+            if plan is not None and not sink.failed():
+                found[emit, variant] = emitted(plan)
+    return found
+
+
+@cache
+def emitted_paths() -> frozenset[str]:
+    """Return the paths of all files that any combination of targets emits."""
+    mains = (*FRAMEWORKS, *ENGINES)
+    return frozenset(path for one in mains for files in outputs(one).values() for path in files)
+
+
+def dangling(files: Files) -> list[str]:
+    """Return the references in ``files`` to files that other targets would emit."""
+    names = {path.rpartition("/")[2] for path in emitted_paths()}
+    words = sorted((re.escape(one) for one in names if "." in one), key=len, reverse=True)
+    paths = sorted((re.escape(one) for one in emitted_paths() if "/" in one), key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w.-])(?:{'|'.join(paths)}|{'|'.join(words)})(?![\w-]|\.\w)")
+    found = []
+    for path, text in files.items():
+        # The ConfigMap of a manifest contains files of other targets.
+        inside = re.findall(r"\n *path: (\S+)", text) if path.startswith("kubernetes/") else ()
+        paths_here = {*files, *inside}
+        names_here = {one.rpartition("/")[2] for one in paths_here}
+        found += [
+            f"{path} refers to {word}"
+            for word in dict.fromkeys(pattern.findall(text))
+            if word not in (paths_here if "/" in word else names_here)
+            and path not in ELSEWHERE.get(word, ())
+        ]
+    return found
+
+
+@pytest.mark.parametrize("main", [*FRAMEWORKS, *ENGINES])
+def test_emitted_files_refer_only_to_emitted_files(main: str) -> None:
+    assert outputs(main)
+    wrong = {
+        emit: found for (emit, _), files in outputs(main).items() if (found := dangling(files))
+    }
+    assert wrong == {}
+
+
+def test_a_reference_to_a_file_of_another_target_is_found() -> None:
+    files = outputs("fsdp")[("fsdp",), 0]
+    assert dangling({**files, "fsdp/x.py": "# run torchrun/launch.sh or job.sbatch\n"}) == [
+        "fsdp/x.py refers to torchrun/launch.sh",
+        "fsdp/x.py refers to job.sbatch",
+    ]
