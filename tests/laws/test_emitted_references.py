@@ -6,12 +6,14 @@ A name counts as a reference if some set of targets emits a file with this name 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
 import pytest
 
 from parc.backends.registry import BUILT_IN, built_in_backends
+from parc.compiler.ir import AnyPlan
 from tests.compiled import Files, Spec, changed, emitted, planned
 
 TRAIN: Spec = {
@@ -59,6 +61,11 @@ def emit_lists(main: str, most: int) -> list[tuple[str, ...]]:
     return found
 
 
+def _only(plan: AnyPlan, emit: tuple[str, ...]) -> AnyPlan:
+    """Return ``plan`` with the targets ``emit`` alone."""
+    return replace(plan, problem=replace(plan.problem, emit=emit))
+
+
 @cache
 def outputs(main: str) -> dict[tuple[tuple[str, ...], int], Files]:
     """Return (targets, variant) -> files of all combinations that are valid."""
@@ -68,10 +75,24 @@ def outputs(main: str) -> dict[tuple[tuple[str, ...], int], Files]:
         if main in ENGINES:
             changes = {path: value for path, value in changes.items() if path != "job.load_dir"}
         # All pairs with the first variant only, because the others emit few other files.
-        for emit in emit_lists(main, 1 if variant else 2):
-            plan, sink = planned(changed(base, {**changes, "emit": list(emit)}))
+        lists = emit_lists(main, 1 if variant else 2)
+        if main in ENGINES:
+            # Services have few valid lists, and no list of all targets is one of them.
+            wholes = {emit: [emit] for emit in lists}
+        else:
+            # One plan for all targets, of which each list emits a part.
+            inner = [one for one in STARTED_BY_OTHERS.values() if one in {*sum(lists, ())} - {main}]
+            launchers = tuple(one for one in OTHERS if one != "ray")
+            wholes = {
+                (main, *started, *launchers): [
+                    emit for emit in lists if set(emit) & set(inner) == set(started)
+                ]
+                for started in ((), *((one,) for one in inner))
+            }
+        for whole, parts in wholes.items():
+            plan, sink = planned(changed(base, {**changes, "emit": list(whole)}))
             if plan is not None and not sink.failed():
-                found[emit, variant] = emitted(plan)
+                found |= {(emit, variant): emitted(_only(plan, emit)) for emit in parts}
     return found
 
 
