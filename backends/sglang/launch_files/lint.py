@@ -15,6 +15,7 @@ from parc.backends.sglang.launch_files.import_command import (
     TABLE,
     TP,
     server_flags,
+    server_starts,
     starts_sglang,
 )
 from parc.backends.shared.extra_arguments import rows_of_known_flags
@@ -29,6 +30,7 @@ from parc.backends.shared.serving.lint_server import (
     rules_without_sizes,
     value_count,
 )
+from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.tools.importers.flags import LaunchFlag
@@ -62,6 +64,10 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
         sink.report(broken.code, broken.finding, span=broken.flag.word.span)
     if not is_open:
         check_hosts((TP, "--pp-size"), sure, sink)
+        # Replicas need further GPUs, so that these sizes need at least this number.
+        if "--nnodes" not in written:
+            starts = server_starts(script.words)
+            check_gpus_of_server(script, starts, sure, (TP, "--pp-size"), sink)
     if flags:
         spans = field_spans(TABLE.fields, sure)
         names = TABLE.flag_by_spec_field()

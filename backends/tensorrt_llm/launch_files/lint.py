@@ -18,13 +18,16 @@ from parc.backends.shared.serving.lint_server import (
     rules_without_sizes,
     value_count,
 )
+from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
 from parc.backends.tensorrt_llm.arguments import CONFIG_FLAG, NAME, PACKAGE
 from parc.backends.tensorrt_llm.backend import VERSIONS
 from parc.backends.tensorrt_llm.extra_arguments import explain_unknown_flag
 from parc.backends.tensorrt_llm.launch_files.import_command import (
+    OF_HOSTS,
     TABLE,
     read_settings,
     server_flags,
+    server_starts,
     starts_tensorrt_llm,
 )
 from parc.backends.tensorrt_llm.rules import RULES
@@ -61,7 +64,11 @@ def lint_tensorrt_llm(
     if CONFIG_FLAG in written:
         # The file can change all sizes, and enable_attention_dp, which no flag sets.
         return [SkippedRule(rule.code, f"the file of {CONFIG_FLAG}") for rule in RULES]
-    skipped = rules_without_sizes(RULES, SIZES, written, sure, script.is_open(flags, _value_count))
+    is_open = script.is_open(flags, _value_count)
+    if not is_open and not written & OF_HOSTS - {"--host"}:
+        starts = server_starts(script.words)
+        check_gpus_of_server(script, starts, sure, ("--tp_size", "--pp_size"), sink)
+    skipped = rules_without_sizes(RULES, SIZES, written, sure, is_open)
     return skipped or _check_layout(script, sure, options, sink)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from parc.backends.shared.serving.lint_server import (
     check_hosts,
     check_values,
     field_spans,
+    first_value,
     report_flag_faults,
     rules_without_sizes,
     statements_of_others,
@@ -23,6 +24,7 @@ from parc.backends.shared.serving.lint_several_servers import (
     ServerDefaults,
     check_servers_of_one_host,
 )
+from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
 from parc.backends.vllm.coupled_flags import COUPLINGS
@@ -60,6 +62,11 @@ RANKS = (
 )
 """Flags whose product is the number of ranks of all hosts (engine/arg_utils.py)."""
 
+OF_SEVERAL_HOSTS = (
+    *("--nnodes", "--headless", "--data-parallel-rank", "--data-parallel-start-rank"),
+    *("--data-parallel-backend", "--data-parallel-address", "--device-ids"),
+)
+"""Flags of a server that has ranks on other hosts, or that chooses its GPUs itself."""
 SERVER = ServerDefaults(
     "--gpu-memory-utilization",
     0.9,
@@ -114,6 +121,7 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)
     check_servers_of_one_host(script, command.starts, command.flags, SERVER, sink)
+    _check_gpus(script, command, written, sink)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)
     spans = field_spans(TABLE.fields, command.sure)
@@ -132,6 +140,28 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     if facts is None:
         return [SkippedRule("", "a valid model and layout")]
     return _check_layout(facts, spans, sink)
+
+
+def _check_gpus(
+    script: LintedScript, command: _Command, written: Collection[str], sink: ScriptSink
+) -> None:
+    """Report a server on one host with more ranks than GPUs that it can see (L34).
+
+    vLLM stops if tp x pp is larger than the number of visible GPUs, unless Ray or --nnodes spreads
+    the ranks over hosts (vllm/config/parallel.py).
+    """
+    backend = command.sure.get("--distributed-executor-backend")
+    executor = "--distributed-executor-backend"
+    alone = executor not in written or (backend is not None and first_value(backend) == "mp")
+    if command.is_open or not alone or any(name in written for name in OF_SEVERAL_HOSTS):
+        return
+    local = "--data-parallel-size-local"
+    replicas = local if local in written else "--data-parallel-size"
+    sizes = [replicas if name == "--data-parallel-size" else name for name in RANKS]
+    if all(name in command.sure for name in sizes if name in written):
+        pairs = (pair for pair in _word_pairs(script) if starts_server(*pair))
+        starts = {after.statement: word for word, after in pairs}
+        check_gpus_of_server(script, starts, command.sure, sizes, sink)
 
 
 def _check_allocator(script: LintedScript, command: _Command, sink: ScriptSink) -> None:

@@ -22,8 +22,8 @@ _USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)=([^\s=][^\n]*)")
 _ARRAY = re.compile(r"(\w+)\+?=")
 """Matches the first word of ``NAME=(...)``."""
-MOST_COMMANDS = 1000
-"""Maximum number of commands of a script that are read; each can use all of its variables."""
+MOST_WORDS = 200_000
+"""Maximum number of words of all commands that are read; each can use all variables again."""
 _STARTED = re.compile(r"^[ \t]*\$\{?([A-Za-z_]\w*)(?:\[@\])?\}?(?=\s|$)", re.M)
 """Matches a command that is the value of a variable."""
 _MANIFEST = re.compile(r"^\s*(?:apiVersion|kind):\s", re.M)
@@ -84,10 +84,13 @@ def read_launch_commands(script: LintedScript) -> list[LaunchCommand]:
     commands += [values[name] for name in _STARTED.findall(script.text) if values.get(name)]
     lines = script.text.splitlines()
     named = _names_in_values(script.text, lines, values)
-    found = []
-    for words in commands[:MOST_COMMANDS]:
+    found, left = [], MOST_WORDS
+    for words in commands:
         used = _reachable(_names_in_lines(lines, words), named)
         inside = [word for name in used for word in values.get(name, ())]
+        left -= len(words) + len(used) + len(inside)
+        if left < 0:
+            break
         command = _read_command(script, words, inside, values)
         if command is not None:
             found.append(command)
