@@ -102,7 +102,11 @@ class Sink:
 
     def withdraw_fix(self, diagnostic: Diagnostic) -> None:
         """Remove the fix from the reported ``diagnostic``, because the fix does not work."""
-        kept = replace(diagnostic, finding=replace(diagnostic.finding, fix=""))
+        self.replace_finding(diagnostic, replace(diagnostic.finding, fix=""))
+
+    def replace_finding(self, diagnostic: Diagnostic, finding: Finding) -> None:
+        """Replace the finding of the reported ``diagnostic``, whose position stays."""
+        kept = replace(diagnostic, finding=finding)
         # Rebuilt as a whole, so that the order of the reports stays.
         self._reported = {kept if one == diagnostic else one: None for one in self._reported}
 

@@ -13,6 +13,7 @@ from parc.compiler.tools.lint.launch_lines import lint_launch, starts_job_launch
 from parc.compiler.tools.lint.linter import ConfigLinter, ScriptLinter, linters_by_backend
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink, read_script
+from parc.compiler.tools.lint.try_fixes import try_fixes
 
 
 def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]]:
@@ -45,6 +46,7 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
     if versioned is None or not check_lint_options(options, sink):
         return sink, []
     skipped = linter.lint(script, versioned, sink)
+    try_fixes(script, lambda edited, trial: linter.lint(edited, versioned, trial), sink)
     if skipped and not sink.checked and not options.allow_unknown:
         finding = Finding(
             f"nothing in {name} was checked: {skipped[0].reason}",
