@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from parc.backends.registry import engine
 from parc.backends.sglang.arguments import PACKAGE
@@ -35,9 +34,8 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.lint.check_rules import check_service
-from parc.compiler.tools.lint.complete_facts import service_facts
+from parc.compiler.tools.lint.complete_facts import service_facts, with_job_size
 from parc.compiler.tools.lint.flag_rules import broken_couplings
-from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
@@ -100,8 +98,7 @@ def _check_layout(
         )
         sink.report("D01", finding, span=sure[DP].word.span)
         return []
-    if options.gpus is None:
-        options = replace(options, gpus=read_job_size(script).gpus)
+    options = with_job_size(options, script)
     named = sure.get("--model-path")
     checkpoint = named.values[0].text if named is not None and named.values else ""
     mode = sure.get("--disaggregation-mode")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from parc.backends.registry import engine
@@ -33,8 +32,7 @@ from parc.backends.tensorrt_llm.launch_files.import_command import (
 from parc.backends.tensorrt_llm.rules import RULES
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.lint.check_rules import check_service
-from parc.compiler.tools.lint.complete_facts import service_facts
-from parc.compiler.tools.lint.launch_lines import read_job_size
+from parc.compiler.tools.lint.complete_facts import service_facts, with_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
@@ -90,8 +88,7 @@ def _check_layout(
 ) -> list[SkippedRule]:
     """Check the layout of the command with the rules; return the rules that were skipped."""
     tp, pp, ep = (first_number(sure.get(name)) for name in SIZES)
-    if options.gpus is None:
-        options = replace(options, gpus=read_job_size(script).gpus)
+    options = with_job_size(options, script)
     checkpoint = read_settings(script.text, "").get("MODEL", "")
     facts = service_facts(NAME, checkpoint, {"tp": tp, "pp": pp, "dp": 1, "ep": ep}, options)
     if facts is None:

@@ -58,6 +58,9 @@ ESTIMATED = (OVERSIZED, "G02", "R15")
 """Codes of the rules that need an estimate."""
 DEGREES = ("layout.tp", "layout.pp", "layout.dp", "layout.pcp")
 """Fields whose product is the number of ranks of an engine."""
+OF_SPECS = frozenset(("E14", "G06", "G07", "G13", "L10", "L20", "L29", "L30", "L31", "V30", "V45"))
+"""Codes of checks on settings that only a spec has: load, limits, launch, and ports of all servers.
+The linters of the engines check the ports and the environment of a script themselves."""
 P = TypeVar("P", Problem, ServingProblem)
 L = TypeVar("L", Layout, ServingLayout)
 
@@ -151,7 +154,9 @@ def check_service(
         if counted and needed is not None and needed <= cluster.nodes:
             known["placement"] = place_service(facts.problem, engine, facts.layout)
         plan = build_partial_instance(ServingPlan, **known)
-        skipped += check_partial_plan(plan, (*SERVING_PLAN_CHECKS, *checks), sink)
+        applied = (*SERVING_PLAN_CHECKS, *checks)
+        applied = tuple(one for one in applied if not OF_SPECS.issuperset(one.codes))
+        skipped += check_partial_plan(plan, applied, sink)
     return skipped
 
 

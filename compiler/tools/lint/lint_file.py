@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from parc.compiler.diagnostics import Finding
@@ -55,10 +56,22 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
         )
         sink.report("I10", finding)
     reported = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
-    skipped = [one for one in skipped if one.code not in reported]
+    skipped = _one_per_code(one for one in skipped if one.code not in reported)
     # Several rules can have one code; it counts as evaluated only if none of them was skipped.
     sink.checked -= {one.code for one in skipped}
     return sink, skipped
+
+
+def _one_per_code(skipped: Iterable[SkippedRule]) -> list[SkippedRule]:
+    """Return the first skipped rule of each code; one whose fact an option supplies comes first.
+
+    The rules with one code can need different facts.
+    """
+    found: dict[str, SkippedRule] = {}
+    for one in skipped:
+        if one.code not in found or (one.option and not found[one.code].option):
+            found[one.code] = one
+    return list(found.values())
 
 
 def _report_unknown(script: LintedScript, sink: ScriptSink) -> None:

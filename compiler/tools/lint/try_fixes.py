@@ -43,8 +43,7 @@ def try_fixes(script: LintedScript, lint: Lint, sink: ScriptSink) -> None:
     tried = [(one, match) for one, match in settings if match and one.severity == "error"]
     trials = _Trials(script, lint, sink)
     for found, match in tried:
-        if match[1] in sink.flags.values():
-            _replace_fix(found, match[1], int(match[2]), trials)
+        _replace_fix(found, match[1], int(match[2]), trials)
 
 
 class _Trials:
@@ -85,8 +84,12 @@ def _replace_fix(found: Diagnostic, flag: str, value: int, trials: _Trials) -> N
     """Replace the fix of ``found`` by the value nearest to ``value`` that fixes it."""
     listed = _VALID.search(found.finding.help)
     named = [int(one) for one in listed[2].split(", ")] if listed is not None else []
-    others = {*named, *(range(1, SMALL + 1) if value <= SMALL else ())} - {value}
-    order = [value, *sorted(others, key=lambda one: (abs(one - value), -one))[:MOST_VALUES]]
+    small = range(1, SMALL + 1) if value <= SMALL else ()
+    # Values that satisfy this rule come first, then the nearest ones.
+    order = [value]
+    for others in (named, small):
+        order += sorted(set(others) - {*order}, key=lambda one: (abs(one - value), -one))
+    order = order[: MOST_VALUES + 1]
     for strict in (True, False):
         good = next((one for one in order if trials.is_fixed(found, flag, one, strict)), None)
         if good is None:
@@ -116,7 +119,8 @@ def _with_value(
     """Return ``script`` with another value of ``flag``; None if the script does not set it."""
     fields = [field for field, name in sink.flags.items() if name == flag]
     spans = {sink.positions.values[field] for field in fields if field in sink.positions.values}
-    names = {word.text.partition("=")[0] for word in script.words if word.span in spans}
+    # A script can use another name of the flag, such as -tp.
+    names = {word.text.partition("=")[0] for word in script.words if word.span in spans} or {flag}
     words: list[Word] = []
     replaced = False
     for word in script.words:
