@@ -32,7 +32,23 @@ LAUNCHER="torchrun $ARGS{more}"
 """
 SERVER = "CUDA_VISIBLE_DEVICES=0,1,2,3 vllm serve a/b --tensor-parallel-size 8"
 
+EXPORTED = """\
+#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+NNODES={hosts}
+export LAUNCHER="python -u -m torch.distributed.run --nproc_per_node 8 --nnodes $NNODES \\
+    --master_addr $MASTER --master_port 6000 \\
+    "
+export CMD="`pwd`/train.py --data $DATA $MORE"
+echo $LAUNCHER $CMD
+srun bash -c '$LAUNCHER {rank} $CMD' 2>&1 | tee $OUT/log
+"""
+RANK = "--node_rank $SLURM_PROCID"
+
 MISTAKES = {
+    "no node rank of an exported launcher": ("L08", EXPORTED.format(hosts=4, rank=""), "--nnodes"),
+    "idle hosts of an exported launcher": ("L36", EXPORTED.format(hosts=2, rank=RANK), "--nnodes"),
     "tasks without a GPU": ("L34", _job(PRETRAIN, 8), "ntasks"),
     "tasks in gres": ("L34", _job(PRETRAIN, 8, "--gres=gpu:a100:4"), "ntasks"),
     "tasks of several resources": ("L34", _job(PRETRAIN, 8, "--gres=nvme:1,gpu:4"), "ntasks"),
@@ -103,6 +119,8 @@ def test_a_mistake_is_reported_once_at_its_line(name: str) -> None:
 
 
 CORRECT = {
+    "an exported launcher": EXPORTED.format(hosts=4, rank=RANK),
+    "jobs of two hosts": EXPORTED.format(hosts=2, rank="--node_rank $((SLURM_PROCID % 2))"),
     "one launcher per host": SBATCH,
     "one task per GPU": _job(PRETRAIN, 4),
     "tasks that share GPUs on purpose": _job(PRETRAIN, 8, "--ntasks-per-gpu=2 --gpus=16").replace(

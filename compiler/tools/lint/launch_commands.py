@@ -13,9 +13,14 @@ from dataclasses import replace
 from parc.backends.declaration import Declaration
 from parc.backends.registry import all_declarations
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.tools.importers.flags import LaunchFlag, split_flags, whole_number
+from parc.compiler.tools.importers.flags import (
+    TORCHRUN,
+    LaunchFlag,
+    split_flags,
+    whole_number,
+)
 from parc.compiler.tools.importers.launch_commands import is_python_program, srun_flags
-from parc.compiler.tools.importers.shell_words import Word, statements
+from parc.compiler.tools.importers.shell_words import ASSIGNMENT, Word, statements
 from parc.compiler.tools.lint.script import LintedScript
 
 _USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
@@ -26,6 +31,13 @@ MOST_WORDS = 200_000
 """Maximum number of words of all commands that are read; each can use all variables again."""
 _STARTED = re.compile(r"^[ \t]*\$\{?([A-Za-z_]\w*)(?:\[@\])?\}?(?=\s|$)", re.M)
 """Matches a command that is the value of a variable."""
+_NO_STARTS = frozenset(
+    (
+        *("echo", "printf", "tee", "cat", "log", "info", "grep", "sed", "awk", "test", "[", "[["),
+        *("export", "declare", "typeset", "local", "readonly", "unset", "mkdir", "cd", "if"),
+    )
+)
+"""Commands that start none of their arguments."""
 _MANIFEST = re.compile(r"^\s*(?:apiVersion|kind):\s", re.M)
 """Matches a key that every Kubernetes object has."""
 
@@ -78,15 +90,23 @@ def read_launch_commands(script: LintedScript) -> list[LaunchCommand]:
         return []
     groups = statements(script.words)
     values = _values_of_variables(groups)
-    written = [[word for word in words if not word.variable] for words in groups]
-    commands = [words for words in written if words and not _ARRAY.fullmatch(words[0].text)]
-    # A line with variables only has no words of its own: $LAUNCHER $ARGS.
-    commands += [values[name] for name in _STARTED.findall(script.text) if values.get(name)]
     lines = script.text.splitlines()
+    written = [[word for word in words if not word.variable] for words in groups]
+    commands = [
+        (words, _names_in_command(lines, words, after))
+        for words, after in zip(written, [*written[1:], []], strict=True)
+        if words and not _starts_nothing(words)
+    ]
+    # A line with variables only has no words of its own: $LAUNCHER $ARGS.
+    commands += [
+        (values[name], [name]) for name in _STARTED.findall(script.text) if values.get(name)
+    ]
     named = _names_in_values(script.text, lines, values)
     found, left = [], MOST_WORDS
-    for words in commands:
-        used = _reachable(_names_in_lines(lines, words), named)
+    for words, used_names in commands:
+        # The words of the variable whose value is the command are the command itself.
+        own = words[0].variable.rstrip("+")
+        used = [name for name in _reachable(used_names, named) if name != own]
         inside = [word for name in used for word in values.get(name, ())]
         left -= len(words) + len(used) + len(inside)
         if left < 0:
@@ -130,12 +150,29 @@ def _names_in_values(
     return found
 
 
-def _names_in_lines(lines: Sequence[str], words: Sequence[Word]) -> list[str]:
-    """Return the names of the variables in the lines of a command."""
-    first, last = words[0].span.line, words[-1].span.line
+def _starts_nothing(words: Sequence[Word]) -> bool:
+    """Return True for assignments, and for commands that only print or export their arguments."""
+    if words[0].text in _NO_STARTS or _ARRAY.fullmatch(words[0].text):
+        return True
+    return all(ASSIGNMENT.fullmatch(word.text) for word in words)
+
+
+def _names_in_command(
+    lines: Sequence[str], words: Sequence[Word], after: Sequence[Word]
+) -> list[str]:
+    """Return the names of the variables in the text of a command, up to the next one, ``after``."""
+    if not words:
+        return []
+    first, last = words[0].span, words[-1].span.line
     while last < len(lines) and lines[last - 1].rstrip().endswith("\\"):
         last += 1
-    return [name for line in lines[first - 1 : last] for name in _USED.findall(line)]
+    text = list(lines[first.line - 1 : last])
+    # Cut the end first: both can be on one line.
+    if after and after[0].span.line <= last and after[0].span > first:
+        text = text[: after[0].span.line - first.line + 1]
+        text[-1] = text[-1][: after[0].span.column - 1]
+    text[0] = text[0][first.column - 1 :]
+    return [name for line in text for name in _USED.findall(line)]
 
 
 def _reachable(names: Iterable[str], named: Mapping[str, list[str]]) -> list[str]:
@@ -176,8 +213,19 @@ def _read_command(
         declared[names[launcher]] if launcher is not None else None,
         _options(script, [*split_flags(words), *split_flags(used)]),
         {flag.name: flag for flag in srun_flags(words)} if has_srun else None,
-        _may_get_options(words[first:end], known) or _may_get_options(used, known),
+        _may_get_options(words[first:end], known) or _may_get_options(_of_launcher(used), known),
     )
+
+
+def _of_launcher(words: list[Word]) -> list[Word]:
+    """Return the words of the values that contain a launcher or its options, up to a program."""
+    found: list[Word] = []
+    for value in statements(words):
+        names = {word.text.partition("=")[0].replace("_", "-") for word in value}
+        if names & TORCHRUN or any(_first_part(word) in _launchers() for word in value):
+            end = (at for at, word in enumerate(value) if is_python_program(word))
+            found += value[: next(end, len(value))]
+    return found
 
 
 def _first_part(word: Word) -> str:

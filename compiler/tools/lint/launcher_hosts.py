@@ -29,7 +29,11 @@ _CHOOSES_HOSTS = frozenset(
     )
 )
 """Options of srun that start tasks on other hosts than all of the job."""
-_OF_HOST = re.compile(r"SLURM_(?:PROCID|NODEID|ARRAY|STEP)|\bhetjob\b|\bpackjob\b")
+_RANK = re.compile(
+    r"(?i:(?:--)?(?:node|machine)[-_]rank)[= ][\\\"']*\$\{?SLURM_(?:PROCID|NODEID)\b\}?"
+)
+"""Matches the rank of a host in one launch of all hosts."""
+_OF_HOST = re.compile(r"SLURM_(?:PROCID|NODEID)|\bhetjob\b|\bpackjob\b")
 """Matches variables that give each host another part of the work, and heterogeneous jobs."""
 _TASKS = re.compile(r"--ntasks(?!-)|^#SBATCH.*\s-n", re.M)
 """Matches an option with the number of all tasks, which may be fewer than the hosts."""
@@ -113,7 +117,11 @@ def _is_whole_job(
     its hosts.
     """
     declared = command.declaration
-    if declared is None or not declared.uses_visible_devices or _OF_HOST.search(script.text):
+    if (
+        declared is None
+        or not declared.uses_visible_devices
+        or _OF_HOST.search(_RANK.sub("", script.text))
+    ):
         return False
     others = [one for one in commands if one is not command and one.launcher is not None]
     background = re.search(r"^[^#\n]*\bsrun\b[^\n]*[^&>]&\s*$", script.text, re.M)

@@ -89,6 +89,8 @@ def _report_unknown(script: LintedScript, sink: ScriptSink) -> None:
         sink.report("I05", finding)
         return
     other = find_program_of_others(script.words)
+    config = next((word.text for word in script.words if word.text.endswith(".json")), "")
+    own = f"check its config with parc lint {config}, " if config and not other else ""
     finding = Finding(
         f"{script.name} starts no framework that PARC can check: only the launch lines were "
         "checked",
@@ -97,7 +99,8 @@ def _report_unknown(script: LintedScript, sink: ScriptSink) -> None:
         else "no flag or program of a supported framework",
         help="accept this with --allow-unknown"
         if other
-        else f"name the framework with --framework ({valid}), or accept this with --allow-unknown",
+        else f"{own}name the framework with --framework ({valid}), or accept this with "
+        "--allow-unknown",
     )
     sink.report("I09", finding, span=other.span if other else None)
 
