@@ -73,6 +73,10 @@ class Declaration:
     host."""
     size_flags: tuple[str, str] | None = None
     """Flags of ``launchers`` with the number of hosts, and of processes (GPUs) per host."""
+    total_flags: tuple[str, str] | None = None
+    """Flags of ``launchers`` with the number of hosts, and of the processes of all hosts."""
+    uses_visible_devices: bool = False
+    """True if ``launchers`` pass ``CUDA_VISIBLE_DEVICES`` to their processes without a change."""
     programs_of_others: tuple[str, ...] = ()
     """Programs whose flags resemble those of this backend, but that PARC cannot read."""
     wrapped_frameworks: tuple[WrappedFramework, ...] = ()

@@ -1,8 +1,8 @@
 """Look-up of backends by name and role: built-in backends, and backends of installed packages.
 
-Start-up stays cheap: a declaration is data, its modules are imported on first use, and entry points
-are read only for a name that is not built in or to list all names (``parc backends``, and the valid
-values in a diagnostic). A built-in name therefore never depends on which packages are installed.
+Modules are imported on first use, and entry points are read only for a name that is not built in or
+to list all names (``parc backends``), so that start-up stays cheap. A built-in name therefore never
+depends on which packages are installed.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         importers=(".import_config",),
         launchers=("accelerate",),
+        total_flags=("--num_machines", "--num_processes"),  # commands/launch.py
+        uses_visible_devices=True,
         binds_layout=True,
         verifier=".verify",
         wrapped_frameworks=(WrappedFramework("deepspeed", ".plugin", ".verify_plugin"),),
@@ -171,6 +173,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         launchers=("torchrun", "torch.distributed.run", "torch.distributed.launch"),
         size_flags=("--nnodes", "--nproc-per-node"),
+        uses_visible_devices=True,
         default_for=("train",),
         verifier=".verify",
         needs_framework=True,

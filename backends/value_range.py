@@ -16,6 +16,10 @@ BOUNDS = ("minimum", "exclusive_minimum", "maximum", "exclusive_maximum")
 """Columns with bounds."""
 
 
+LAST_PORT = 65535
+"""Largest port of TCP; no other setting has this maximum."""
+
+
 def find_range_fault(
     name: str, value: str | float, row: Mapping[str, Any], written: str = "{name} {value}"
 ) -> Finding | None:
@@ -76,7 +80,7 @@ def _nearest_valid_value(number: float, row: Mapping[str, Any]) -> str:
     """Return a valid value that the user may have meant; empty if none is likely.
 
     A percentage of at least 10 becomes a fraction. A number below an inclusive minimum becomes the
-    minimum.
+    minimum. A port above the range loses its last digit, which is probably one too many.
     """
     fraction = number / 100
     ends = row.keys() & {"maximum", "exclusive_maximum"}
@@ -86,4 +90,5 @@ def _nearest_valid_value(number: float, row: Mapping[str, Any]) -> str:
         return str(row["minimum"])
     if row.get("exclusive_minimum") == 0 and number <= 0 and row.get("type") == "int":
         return "1"
-    return ""
+    shorter = int(number) // 10 if row.get("maximum") == LAST_PORT else 0
+    return str(shorter) if 1024 <= shorter <= LAST_PORT else ""

@@ -11,6 +11,7 @@ does not check.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -259,7 +260,10 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
     choices, kind = row.get("choices"), row.get("type")
     for value in extra.values:
         if choices and value not in choices:
-            near = get_close_matches(value, choices, 1)
+            # float8 is no misspelt float16: a value with other digits is another value.
+            digits = re.sub(r"\D", "", value)
+            alike = [one for one in choices if not digits or re.sub(r"\D", "", one) == digits]
+            near = get_close_matches(value, alike, 1)
             return Finding(
                 f"{value[:60]!r} is not a valid value of {extra.flag}",
                 label=f"the value must be one of {', '.join(choices)}",

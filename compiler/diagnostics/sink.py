@@ -114,7 +114,7 @@ class Sink:
         self.replace_finding(diagnostic, replace(diagnostic.finding, fix=""))
 
     def replace_finding(self, diagnostic: Diagnostic, finding: Finding) -> None:
-        """Change the finding of the reported ``diagnostic`` to ``finding``."""
+        """Replace the finding of the reported ``diagnostic``, whose position stays."""
         kept = replace(diagnostic, finding=finding)
         # Rebuilt as a whole, so that the order of the reports stays.
         self._reported = {kept if one == diagnostic else one: None for one in self._reported}

@@ -65,6 +65,7 @@ ELSEWHERE: dict[str, str] = {
         ),
         "tests/lint/scripts.py",
     ),
+    "L36": "tests/lint/test_launch_sizes.py",
     "V03": "tests/lint/test_several_servers.py",
     "R16": "tests/lint/test_lint_text.py",
 }

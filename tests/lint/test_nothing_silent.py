@@ -207,7 +207,7 @@ def test_a_position_embedding_without_a_field_is_not_imported_as_learned(
 
 @pytest.mark.parametrize(("nodes", "found"), [(1, []), (2, ["L09"])])
 def test_localhost_is_no_rendezvous_of_several_hosts(nodes: int, found: list[str]) -> None:
-    script = f"M=localhost\ntorchrun --nnodes {nodes} --nproc_per_node 8 --master_addr $M run.py\n"
+    script = f"M=localhost\ntorchrun --nnodes {nodes} --node_rank $R --master_addr $M run.py\n"
     assert codes(script, LintOptions(framework="none")) == found
 
 

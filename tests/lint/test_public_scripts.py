@@ -49,7 +49,7 @@ CORRECT = {
         "--num-experts 8 --moe-router-topk 2", "text_generation_ptq.py"
     ).replace("    --sequence-parallel \\\n", ""),
     "an option of srun": 'RESUME=""\n[ -d /opt/x ] && RESUME="--auto-resume=1"\n'
-    + MEGATRON.replace("torchrun", "srun ${RESUME} torchrun"),
+    + MEGATRON.replace("torchrun", "srun ${RESUME} torchrun --rdzv-backend c10d"),
     "an abbreviation that argparse accepts": "vllm serve org/model --max-num-seq 8 -tp 2\n",
     "flags of srun before a server": f"srun --nodes=2 --ntasks=2 python3 -m {SERVER}\n",
     "flags of conda before a second server": "vllm serve a/b -tp 2 &\n"

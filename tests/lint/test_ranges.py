@@ -10,6 +10,7 @@ from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import DEEPSPEED, EXPERTS, MEGATRON, VLLM, edited
 from tests.search.serving_specs import planned, spec
 
+RPC = "--data-parallel-rpc-port"
 VLLM_SERVE = "vllm serve org/model --tensor-parallel-size 8 "
 SGLANG = "python3 -m sglang.launch_server --model-path org/model "
 TRTLLM = "trtllm-serve org/model --tp_size 8 "
@@ -50,9 +51,10 @@ def check_only_finding(script: str, code: str, message: str) -> None:
         ),
         (VLLM_SERVE, "--gpu-memory-utilization 0", "above 0 and at most 1", ""),
         (VLLM_SERVE, "--pipeline-parallel-size -1", "at least 1", "--pipeline-parallel-size 1"),
-        (VLLM_SERVE, "--data-parallel-rpc-port 70000", "from 1 to 65535", ""),
+        (VLLM_SERVE, "--data-parallel-rpc-port 70000", "from 1 to 65535", f"{RPC} 7000"),
         (VLLM_SERVE, "--max-num-seqs 0", "at least 1", "--max-num-seqs 1"),
-        (VLLM_SERVE, "--port 80000", "from 0 to 65535", ""),
+        (VLLM_SERVE, "--port 80000", "from 0 to 65535", "--port 8000"),
+        (VLLM_SERVE, "--port 9999999", "from 0 to 65535", ""),
         (SGLANG, "--mem-fraction-static 1.2", "above 0 and at most 1", ""),
         (SGLANG, "--mem-fraction-static 88", "above 0 and at most 1", "--mem-fraction-static 0.88"),
         (SGLANG, "--base-gpu-id -1", "at least 0", "--base-gpu-id 0"),

@@ -157,4 +157,4 @@ def test_a_cluster_of_the_catalog_has_hosts_that_can_be_idle(
     sink, skipped = lint_text(command, "run.sh", LintOptions(cluster=cluster))
     messages = [one.finding.message for one in sink.diagnostics if one.code == "PARC-T15"]
     assert messages == ([expected] if expected else [])
-    assert ("the number of hosts" in {one.fact for one in skipped}) is (cluster == "hgx-h800")
+    assert ("the number of GPUs" in {one.fact for one in skipped}) is (cluster == "hgx-h800")

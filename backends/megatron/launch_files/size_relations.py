@@ -12,6 +12,7 @@ from math import prod
 
 from parc.backends.megatron.couplings.refused_combinations import VIRTUAL_STAGES
 from parc.backends.megatron.launch_files.facts import MegatronJobFacts
+from parc.backends.shared.valid_values import nearest_value
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.wording import format_values
 from parc.compiler.ir.divisors import divisors
@@ -85,11 +86,15 @@ def check_virtual_stages(launch: Launch) -> Found | None:
     stage = layers // pp
     if layers % pp or stage % size == 0:
         return None
+    valid = divisors(stage)
+    # One virtual stage per stage is no interleaving.
+    nearest = nearest_value(valid[:-1] or valid, size)
     finding = Finding(
         f"{stage} layers per stage are not divisible into virtual stages of {size} layers",
         label=f"{layers} layers / pp {pp} = {stage}, and {stage} % {size} = {stage % size}, "
         "must be 0",
-        help=f"valid numbers of layers per virtual stage: {format_values(divisors(stage))}",
+        help=f"valid numbers of layers per virtual stage: {format_values(valid)}",
+        fix=f"{name} {nearest}",
     )
     return name, "P02", finding
 

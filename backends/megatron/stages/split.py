@@ -92,9 +92,13 @@ def model_depth(model: Model) -> ModelDepth:
 
 def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
     """Return the split of the layers into ``pp`` x ``vpp`` chunks; None if no split is valid."""
-    return _find_split_cached(
-        model_depth(problem.model), pp, vpp, SplitPins.from_pins(problem.pins)
-    )
+    model, pins = problem.model, SplitPins.from_pins(problem.pins)
+    alike = not model.pattern and not model.mtp_layers and pins.is_unrestricted
+    if alike and model.layers % (pp * vpp) == 0:
+        # An even split needs no loads, and so neither the vocabulary nor the size of the experts,
+        # which are often unknown to parc lint.
+        return _find_split_cached(ModelDepth(model.layers, 0, 1, 0), pp, vpp, pins)
+    return _find_split_cached(model_depth(model), pp, vpp, pins)
 
 
 @lru_cache(maxsize=65_536)

@@ -65,6 +65,12 @@ def starts_sglang(words: list[Word]) -> bool:
     return any(map(_starts_server, statements(words)))
 
 
+def server_starts(words: Iterable[Word]) -> dict[int, Word]:
+    """Return number of each statement that starts a server -> word that names the server."""
+    found = {one[0].statement: _server_start(one) for one in statements(words)}
+    return {number: word for number, word in found.items() if word is not None}
+
+
 def _starts_server(statement: list[Word]) -> bool:
     return _server_start(statement) is not None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from parc.backends.registry import engine
 from parc.backends.sglang.arguments import PACKAGE
@@ -15,6 +14,7 @@ from parc.backends.sglang.launch_files.import_command import (
     TABLE,
     TP,
     server_flags,
+    server_starts,
     starts_sglang,
 )
 from parc.backends.shared.extra_arguments import rows_of_known_flags
@@ -29,13 +29,13 @@ from parc.backends.shared.serving.lint_server import (
     rules_without_sizes,
     value_count,
 )
+from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.lint.check_rules import check_service
-from parc.compiler.tools.lint.complete_facts import service_facts
+from parc.compiler.tools.lint.complete_facts import service_facts, with_job_size
 from parc.compiler.tools.lint.flag_rules import broken_couplings
-from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
@@ -62,6 +62,10 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
         sink.report(broken.code, broken.finding, span=broken.flag.word.span)
     if not is_open:
         check_hosts((TP, "--pp-size"), sure, sink)
+        # Replicas need further GPUs, so that these sizes need at least this number.
+        if "--nnodes" not in written:
+            starts = server_starts(script.words)
+            check_gpus_of_server(script, starts, sure, (TP, "--pp-size"), sink)
     if flags:
         spans = field_spans(TABLE.fields, sure)
         names = TABLE.flag_by_spec_field()
@@ -94,8 +98,7 @@ def _check_layout(
         )
         sink.report("D01", finding, span=sure[DP].word.span)
         return []
-    if options.gpus is None:
-        options = replace(options, gpus=read_job_size(script).gpus)
+    options = with_job_size(options, script)
     named = sure.get("--model-path")
     checkpoint = named.values[0].text if named is not None and named.values else ""
     mode = sure.get("--disaggregation-mode")

@@ -142,6 +142,11 @@ def rules_without_sizes(
     return [SkippedRule(rule.code, fact) for rule in rules]
 
 
+def first_value(flag: LaunchFlag) -> str:
+    """Return the first value of ``flag``; empty if it has none."""
+    return flag.values[0].text if flag.values else ""
+
+
 def first_number(flag: LaunchFlag | None) -> int:
     """Return the whole number that ``flag`` sets; 1 if the flag is absent or sets none."""
     return (whole_number(flag.values[0].text) or 1) if flag is not None and flag.values else 1

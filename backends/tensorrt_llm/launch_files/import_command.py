@@ -6,7 +6,7 @@ Source of the flags: TensorRT-LLM 1.0 to 1.2, tensorrt_llm/commands/serve.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +54,11 @@ _ENGINES = engines_line("TensorRT-LLM")
 def starts_tensorrt_llm(words: list[Word]) -> bool:
     """Return True if ``words`` start a server of TensorRT-LLM."""
     return any(_is_server(word) for word in words)
+
+
+def server_starts(words: Iterable[Word]) -> dict[int, Word]:
+    """Return number of each statement that starts a server -> word that names the server."""
+    return {word.statement: word for word in words if _is_server(word)}
 
 
 def _is_server(word: Word) -> bool:

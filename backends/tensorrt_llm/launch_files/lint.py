@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from parc.backends.registry import engine
@@ -18,20 +17,22 @@ from parc.backends.shared.serving.lint_server import (
     rules_without_sizes,
     value_count,
 )
+from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
 from parc.backends.tensorrt_llm.arguments import CONFIG_FLAG, NAME, PACKAGE
 from parc.backends.tensorrt_llm.backend import VERSIONS
 from parc.backends.tensorrt_llm.extra_arguments import explain_unknown_flag
 from parc.backends.tensorrt_llm.launch_files.import_command import (
+    OF_HOSTS,
     TABLE,
     read_settings,
     server_flags,
+    server_starts,
     starts_tensorrt_llm,
 )
 from parc.backends.tensorrt_llm.rules import RULES
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.lint.check_rules import check_service
-from parc.compiler.tools.lint.complete_facts import service_facts
-from parc.compiler.tools.lint.launch_lines import read_job_size
+from parc.compiler.tools.lint.complete_facts import service_facts, with_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
@@ -61,7 +62,11 @@ def lint_tensorrt_llm(
     if CONFIG_FLAG in written:
         # The file can change all sizes, and enable_attention_dp, which no flag sets.
         return [SkippedRule(rule.code, f"the file of {CONFIG_FLAG}") for rule in RULES]
-    skipped = rules_without_sizes(RULES, SIZES, written, sure, script.is_open(flags, _value_count))
+    is_open = script.is_open(flags, _value_count)
+    if not is_open and not written & OF_HOSTS - {"--host"}:
+        starts = server_starts(script.words)
+        check_gpus_of_server(script, starts, sure, ("--tp_size", "--pp_size"), sink)
+    skipped = rules_without_sizes(RULES, SIZES, written, sure, is_open)
     return skipped or _check_layout(script, sure, options, sink)
 
 
@@ -83,8 +88,7 @@ def _check_layout(
 ) -> list[SkippedRule]:
     """Check the layout of the command with the rules; return the rules that were skipped."""
     tp, pp, ep = (first_number(sure.get(name)) for name in SIZES)
-    if options.gpus is None:
-        options = replace(options, gpus=read_job_size(script).gpus)
+    options = with_job_size(options, script)
     checkpoint = read_settings(script.text, "").get("MODEL", "")
     facts = service_facts(NAME, checkpoint, {"tp": tp, "pp": pp, "dp": 1, "ep": ep}, options)
     if facts is None:

@@ -82,11 +82,11 @@ def vllm_facts(
     hidden = [*(() if complete else ("goals",)), *(() if name else ("model",))]
     counted = options.gpus is not None or is_catalog_cluster(options)
     problem = complete or plain
-    cluster = known_cluster(problem.cluster, options, False, counted)
+    cluster = known_cluster(problem.cluster, options, options.gpus_per_node is not None, counted)
     known = with_field_values(mark_fields_unknown(problem, hidden), cluster=cluster)
     if complete is None:
         known = with_field_values(known, service=known_pool(problem))
-    if complete and not problem.service.quantize:
+    if complete and not problem.service.quantize and problem.service.setup.weights != "bf16":
         # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
         service = with_field_values(
             problem.service, setup=mark_fields_unknown(problem.service.setup, ["block"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +15,7 @@ from parc.backends.shared.serving.lint_server import (
     check_hosts,
     check_values,
     field_spans,
+    first_value,
     report_flag_faults,
     rules_without_sizes,
     statements_of_others,
@@ -23,6 +25,7 @@ from parc.backends.shared.serving.lint_several_servers import (
     ServerDefaults,
     check_servers_of_one_host,
 )
+from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
 from parc.backends.vllm.coupled_flags import COUPLINGS
@@ -33,7 +36,14 @@ from parc.backends.vllm.extra_arguments import (
     long_flag_name,
     normalize_flag,
 )
-from parc.backends.vllm.launch_files.facts import TRANSFER, VllmFacts, flag_number, vllm_facts
+from parc.backends.vllm.launch_files.facts import (
+    FORMAT,
+    TRANSFER,
+    TYPE,
+    VllmFacts,
+    flag_number,
+    vllm_facts,
+)
 from parc.backends.vllm.launch_files.import_command import (
     DEGREES,
     SPREAD,
@@ -46,20 +56,31 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, precedes_command
 from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.check_rules import check_service
+from parc.compiler.tools.lint.complete_facts import with_job_size
 from parc.compiler.tools.lint.flag_rules import broken_couplings
-from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
 OMNI = "--omni"
 """Flag that starts vLLM-Omni instead of vLLM (github.com/vllm-project/vllm-omni)."""
+QUANTIZED = re.compile(
+    r"(?:torch\.)?(?:(?:fp|float|int|uint|nvfp|mxfp|f|e4m3|e5m2)_?[48]?(?:_?e\dm\d\w*)?|awq|gptq)",
+    re.I,
+)
+"""Matches a format of quantized weights."""
+FLOAT8 = re.compile(r"(?:fp|float|f)_?8|e4m3|e5m2", re.I)
 RANKS = (
     *("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
     "--prefill-context-parallel-size",
 )
 """Flags whose product is the number of ranks of all hosts (engine/arg_utils.py)."""
 
+OF_SEVERAL_HOSTS = (
+    *("--nnodes", "--headless", "--data-parallel-rank", "--data-parallel-start-rank"),
+    *("--data-parallel-backend", "--data-parallel-address", "--device-ids"),
+)
+"""Flags of a server that has ranks on other hosts, or that chooses its GPUs itself."""
 SERVER = ServerDefaults(
     "--gpu-memory-utilization",
     0.9,
@@ -107,13 +128,14 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     version = options.version or DEFAULT_VERSION
     command = _read_command(script, version)
     written = {flag.name: flag for flag in command.flags}
-    report_flag_faults(command.flags, partial(_check_flag, version, OMNI in written), sink)
+    report_flag_faults(command.flags, partial(_check_flag, version, written), sink)
     for broken in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(broken.code, broken.finding, span=broken.flag.word.span)
     if not command.is_open:
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)
     check_servers_of_one_host(script, command.starts, command.flags, SERVER, sink)
+    _check_gpus(script, command, written, sink)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)
     spans = field_spans(TABLE.fields, command.sure)
@@ -123,15 +145,36 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     skipped = rules_without_sizes(RULES, sizes, written, command.sure, command.is_open)
     if skipped:
         return skipped
-    if options.gpus is None:
-        options = replace(options, gpus=read_job_size(script).gpus)
+    options = with_job_size(options, script)
     facts = vllm_facts(command.model, command.sure, written, options)
     # The script lifts vLLM's limit on the length, so that a finding about it would be wrong.
     if ALLOW_LONG in script.text:
         spans.pop("job.max_model_len", None)
     if facts is None:
         return [SkippedRule("", "a valid model and layout")]
-    return _check_layout(facts, spans, sink)
+    return _check_layout(facts, spans, "--all2all-backend" in written, sink)
+
+
+def _check_gpus(
+    script: LintedScript, command: _Command, written: Collection[str], sink: ScriptSink
+) -> None:
+    """Report a server on one host with more ranks than GPUs that it can see (L34).
+
+    vLLM stops if tp x pp is larger than the number of visible GPUs, unless Ray or --nnodes spreads
+    the ranks over hosts (vllm/config/parallel.py).
+    """
+    backend = command.sure.get("--distributed-executor-backend")
+    executor = "--distributed-executor-backend"
+    alone = executor not in written or (backend is not None and first_value(backend) == "mp")
+    if command.is_open or not alone or any(name in written for name in OF_SEVERAL_HOSTS):
+        return
+    local = "--data-parallel-size-local"
+    replicas = local if local in written else "--data-parallel-size"
+    sizes = [replicas if name == "--data-parallel-size" else name for name in RANKS]
+    if all(name in command.sure for name in sizes if name in written):
+        pairs = (pair for pair in _word_pairs(script) if starts_server(*pair))
+        starts = {after.statement: word for word, after in pairs}
+        check_gpus_of_server(script, starts, command.sure, sizes, sink)
 
 
 def _check_allocator(script: LintedScript, command: _Command, sink: ScriptSink) -> None:
@@ -201,19 +244,29 @@ def _value_count(version: str, name: str) -> int | None:
     return value_count(rows_of_known_flags(PACKAGE, version).get(normalize_flag(name), {}))
 
 
-def _check_flag(version: str, has_omni: bool, flag: LaunchFlag) -> FlagFault | None:
+def _check_flag(version: str, written: Collection[str], flag: LaunchFlag) -> FlagFault | None:
     """Return the fault if ``version`` of vLLM rejects the flag or its value, else None.
 
-    ``has_omni`` is True if the command starts vLLM-Omni.
+    ``written`` are the names of all flags of the command.
     """
     name = flag.name.partition(".")[0]
     row = rows_of_known_flags(PACKAGE, version).get(name)
-    if row is None and has_omni:
+    if row is None and OMNI in written:
         return None  # vLLM-Omni adds flags of its own
     if row is None:
         return "F01", explain_unknown_flag(flag.name, version)
     # A name such as --speculative-config.method sets one key of a JSON value.
-    return None if "." in flag.name else check_values(flag, row)
+    fault = None if "." in flag.name else check_values(flag, row)
+    value = first_value(flag)
+    if fault is None or flag.name != TYPE or not QUANTIZED.fullmatch(value):
+        return fault
+    format_flag = " --quantization fp8" if FLOAT8.search(value) and FORMAT not in written else ""
+    finding = replace(
+        fault[1],
+        help=f"{TYPE} is the type of the activations; {FORMAT} sets the format of the weights",
+        fix=f"{TYPE} auto{format_flag}",
+    )
+    return "F03", finding
 
 
 def _check_replicas(command: _Command, sink: Sink) -> None:
@@ -261,18 +314,27 @@ def _check_long_prompts(command: _Command, sink: Sink) -> None:
 
 
 def _check_layout(
-    facts: VllmFacts, spans: Mapping[str, Span], sink: ScriptSink
+    facts: VllmFacts, spans: Mapping[str, Span], has_kernels: bool, sink: ScriptSink
 ) -> list[SkippedRule]:
     """Check the layout of the command with vLLM's rules; return the rules that were skipped.
 
-    Findings about single values in ``facts`` are reported too. ``spans`` contains the position of
-    each spec field in the script.
+    Findings about single values in ``facts`` are reported too.
+
+    Args:
+        facts: problem and layout of the command.
+        spans: position of each spec field in the script.
+        has_kernels: True if the command selects the kernels that exchange tokens of experts.
+        sink: receives the findings.
     """
     for found in facts.refused:
         if found.path in spans:
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
-    checks = [check for check in PLAN_CHECKS if "F01" not in check.codes]  # flags are checked above
+    done = {"F01"}  # flags are checked above
+    if not has_kernels:  # vLLM's default kernels for experts have no limit
+        sink.checked.add("V28")
+        done.add("V28")
+    checks = [check for check in PLAN_CHECKS if done.isdisjoint(check.codes)]
     return check_service(facts, engine("vllm"), sink, checks)
 
 

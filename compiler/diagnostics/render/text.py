@@ -160,7 +160,9 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
     texts = [render_text(sink.diagnostics, sink.positions, color=color) for sink in sinks]
     shown = [text for text in texts if text]
     found = [item for sink in sinks for item in sink.diagnostics]
-    return "\n".join([*shown, summarize(found) + "\n"]) if shown else ""
+    mistakes = sum(len(_group_by_fix(sink.diagnostics)) for sink in sinks)
+    merged = f" from {format_count(mistakes, 'mistake')}" if mistakes < len(found) else ""
+    return "\n".join([*shown, f"{summarize(found)}{merged}\n"]) if shown else ""
 
 
 def render_text(
@@ -172,15 +174,24 @@ def render_text(
     first one in full, of the others only the message.
     """
     paint = _make_painter(color)
-    blocks: dict[object, list[str]] = {}
+    blocks = []
+    for first, *others in _group_by_fix(diagnostics):
+        lines = list(_diagnostic_lines(first, positions, paint))
+        indent = lines[-1].partition("=")[0]
+        lines += [
+            f"{indent}= also: {found.code}: {make_printable(found.finding.message)}"
+            for found in others
+        ]
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def _group_by_fix(diagnostics: Sequence[Diagnostic]) -> list[list[Diagnostic]]:
+    """Return the diagnostics in groups with the same severity and the same fix."""
+    groups: dict[object, list[Diagnostic]] = {}
     for index, found in enumerate(diagnostics):
-        lines = blocks.setdefault((found.severity, found.finding.fix or index), [])
-        if lines:
-            indent = lines[-1].partition("=")[0]
-            lines.append(f"{indent}= also: {found.code}: {make_printable(found.finding.message)}")
-        else:
-            lines.extend(_diagnostic_lines(found, positions, paint))
-    return "\n".join("\n".join(lines) + "\n" for lines in blocks.values())
+        groups.setdefault((found.severity, found.finding.fix or index), []).append(found)
+    return list(groups.values())
 
 
 def summarize(diagnostics: Sequence[Diagnostic]) -> str:

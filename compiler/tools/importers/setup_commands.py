@@ -76,7 +76,7 @@ def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[S
         text: the script.
     """
     known = _Variables(words, text)
-    inside = lines_inside_branches(text) | _function_lines(text)
+    inside = lines_inside_branches(text) | lines_inside_functions(text)
     found: list[SetupLine] = []
     moved = False
     before_launch = (one for one in statements(words) if one[0].statement < launch)
@@ -213,7 +213,7 @@ def lines_inside_branches(text: str) -> frozenset[int]:
     return frozenset(inside)
 
 
-def _function_lines(text: str) -> frozenset[int]:
+def lines_inside_functions(text: str) -> frozenset[int]:
     """Return the numbers of the lines inside functions, whose end is a brace at the same indent."""
     found: set[int] = set()
     indent: str | None = None

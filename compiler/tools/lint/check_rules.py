@@ -18,7 +18,7 @@ from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import PLACEMENT_CHECKS
 from parc.compiler.checks.check_serving_plan import SERVING_PLAN_CHECKS
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -51,10 +51,16 @@ from parc.compiler.tools.lint.partial_ir import (
     with_field_values,
 )
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
+from parc.compiler.topology.arrange_hosts import service_hosts
 from parc.compiler.topology.node_groups import ranks_per_node
 
 ESTIMATED = (OVERSIZED, "G02", "R15")
 """Codes of the rules that need an estimate."""
+DEGREES = ("layout.tp", "layout.pp", "layout.dp", "layout.pcp")
+"""Fields whose product is the number of ranks of an engine."""
+OF_SPECS = frozenset(("E14", "G06", "G07", "G13", "L10", "L20", "L29", "L30", "L31", "V30", "V45"))
+"""Codes of checks on settings that only a spec has: load, limits, launch, and ports of all servers.
+The linters of the engines check the ports and the environment of a script themselves."""
 P = TypeVar("P", Problem, ServingProblem)
 L = TypeVar("L", Layout, ServingLayout)
 
@@ -132,13 +138,25 @@ def check_service(
     broken: set[str] = set()
     rules = service_rules(facts.problem, engine)
     skipped = _check_rules(rules, facts, broken, sink, {"V01": "V02"})
-    if not broken:
+    counted = is_field_known(facts.known_problem.cluster, "racks")
+    cluster, ranks = facts.problem.cluster, facts.layout.gpus
+    if counted and ranks > cluster.gpus and "V05" not in broken:
+        finding = Finding(
+            f"the world size ({ranks}) is larger than the number of GPUs ({cluster.gpus})",
+            label=f"each of the {ranks} ranks needs a GPU of its own",
+            help="reduce tp, pp or dp, or use more GPUs",
+        )
+        sink.report("V05", finding, at=sink.positions.first_path_in_spec(DEGREES))
+    elif not broken:
         problem = mark_fields_unknown(facts.known_problem, ["launch", "pins", "endpoint"])
         known: dict[str, Any] = {"problem": problem, "layout": facts.known_layout}
-        if is_field_known(problem.cluster, "racks"):
+        needed = service_hosts(facts.layout, cluster.node.gpus)
+        if counted and needed is not None and needed <= cluster.nodes:
             known["placement"] = place_service(facts.problem, engine, facts.layout)
         plan = build_partial_instance(ServingPlan, **known)
-        skipped += check_partial_plan(plan, (*SERVING_PLAN_CHECKS, *checks), sink)
+        applied = (*SERVING_PLAN_CHECKS, *checks)
+        applied = tuple(one for one in applied if not OF_SPECS.issuperset(one.codes))
+        skipped += check_partial_plan(plan, applied, sink)
     return skipped
 
 

@@ -23,13 +23,14 @@ from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_checkpoint import weight_format
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.check_rules import LaunchFacts
-from parc.compiler.tools.lint.launch_lines import JobSize
+from parc.compiler.tools.lint.launch_lines import JobSize, read_job_size
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.partial_ir import (
     build_partial_instance,
     mark_fields_unknown,
     with_field_values,
 )
+from parc.compiler.tools.lint.script import LintedScript
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MODEL, NODE = "llama-3-8b", "dgx-h100"
@@ -75,6 +76,16 @@ def resolve_spec_tree(
     return resolve_spec(SpecSource("lint", json.dumps(tree), options.folder, root), (), sink)
 
 
+def with_job_size(options: LintOptions, script: LintedScript) -> LintOptions:
+    """Return ``options`` with the numbers of GPUs of ``script`` that the user does not give."""
+    size = read_job_size(script)
+    if options.gpus is not None or size.gpus_per_node is None:
+        return options
+    whole = Library(None).entry("nodes", NODE)["gpus_per_node"]
+    per_node = size.gpus_per_node if size.gpus_per_node <= whole else None
+    return replace(options, gpus=size.gpus, gpus_per_node=per_node)
+
+
 def read_hosts(size: JobSize) -> dict[str, Any]:
     """Return section ``cluster`` of a spec with the numbers of hosts and GPUs in ``size``.
 
@@ -101,7 +112,7 @@ def cluster_section(written: Mapping[str, Any], options: LintOptions) -> Any:
     known = kind in library.names("nodes")
     node_type = library.entry("nodes", kind if known else NODE)
     whole: int = node_type["gpus_per_node"]
-    per_node: int = written.get("node", {}).get("gpus_per_node", whole)
+    per_node: int = written.get("node", {}).get("gpus_per_node") or (options.gpus_per_node or whole)
     nodes: int | None = written.get("nodes")
     if options.gpus is not None:
         per_node = ranks_per_node(per_node, options.gpus)
@@ -217,7 +228,7 @@ def service_facts(
         return None
     known = mark_fields_unknown(problem, ["goals", *([] if name else ["model"])])
     known = with_field_values(known, service=known_pool(problem))
-    cluster = known_cluster(problem.cluster, options, False, counted)
+    cluster = known_cluster(problem.cluster, options, options.gpus_per_node is not None, counted)
     fields: dict[str, Any] = dict(degrees)
     layout = ServingLayout(**fields)
     return LaunchFacts(problem, layout, with_field_values(known, cluster=cluster), layout)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
 from parc.compiler.tools.importers.shell_words import Word, statements
+from parc.compiler.tools.lint.launch_tasks import SlurmOption, gpus_per_host
 from parc.compiler.tools.lint.script import LintedScript
 
 _NODE_RANK = re.compile(r"--node[-_]rank[= ]+[\"']?(\d+)\b")
@@ -20,7 +21,7 @@ _ONE_HOST = re.compile(r"(^| )(-w|--nodelist|-N ?1|--nodes[= ]1)\b")
 
 
 def lint_hosts(
-    script: LintedScript, visible: Mapping[int, Span], nodes: int | None, sink: Sink
+    script: LintedScript, options: Mapping[str, SlurmOption], nodes: int | None, sink: Sink
 ) -> None:
     """Report launches that cannot work on several hosts or with the GPUs of a task.
 
@@ -29,8 +30,7 @@ def lint_hosts(
 
     Args:
         script: the script.
-        visible: number of GPUs that a directive lets each task see -> position of the directive;
-            empty if no directive limits them.
+        options: options of the ``#SBATCH`` lines under their long names.
         nodes: number of hosts of the job; None if unknown.
         sink: receives the findings.
     """
@@ -39,34 +39,21 @@ def lint_hosts(
     ]
     if nodes is not None and nodes > 1:
         _check_node_rank(launches, nodes, script.branches, sink)
+    visible = {
+        count: one.span
+        for one in options.values()
+        if (count := visible_gpus(one.name, one.value)) is not None
+    }
+    gpus = gpus_per_host({name: one.value for name, one in options.items()}, 1)
+    shared = options.get("--gpus-per-node") or options.get("--gres")
     for words, text in launches:
         _check_standalone(words, text, sink)
         limits = {**visible, **_limits_of_srun(words)}
-        for count, span in limits.items():
-            _check_visible_gpus(text, words, count, span, sink)
-
-
-def check_launcher_hosts(script: LintedScript, allocated: int, directive: Span, sink: Sink) -> None:
-    """Report a launcher that waits for more hosts than the job has (L35).
-
-    ``allocated`` is the number of hosts in ``directive``.
-    """
-    for words in statements(script.words):
-        text = " ".join(word.text for word in words)
-        hosts = _HOSTS.search(text)
-        starts = any(word.text == "srun" for word in words)
-        if hosts is None or not starts or _ONE_HOST.search(text) or "--nodes" in text:
-            continue
-        word = next(one for one in words if "--nnodes" in one.text)
-        if int(hosts[1]) <= allocated or word.span.line in script.branches:
-            continue
-        finding = Finding(
-            f"the launcher waits for {hosts[1]} hosts, but the job has {allocated}",
-            label=f"srun starts it on {allocated} hosts, so that the rendezvous never completes",
-            fix='--nnodes "$SLURM_NNODES"',
-            causes=(Cause("", "hosts of the job", directive),),
-        )
-        sink.report("L35", finding, span=word.span)
+        if not visible and gpus is not None and shared is not None:
+            _check_gpus_of_host(words, text, gpus, shared.span, sink)
+        if any(word.text == "srun" for word in words):
+            for count, span in limits.items():
+                _check_visible_gpus(text, words, count, span, sink)
 
 
 def _check_node_rank(
@@ -131,12 +118,26 @@ def _limits_of_srun(words: list[Word]) -> dict[int, Span]:
     return found
 
 
+def _check_gpus_of_host(words: list[Word], text: str, gpus: int, span: Span, sink: Sink) -> None:
+    """Report a launcher that starts more processes than the job has GPUs per host (L34)."""
+    processes = _PROCESSES.search(text)
+    if processes is None or int(processes[1]) <= gpus:
+        return
+    finding = Finding(
+        f"the job has {gpus} GPU{'s' * (gpus > 1)} per host, but its launcher starts "
+        f"{processes[1]} processes per host",
+        label="Slurm hides all other GPUs of the host from the job",
+        help=f"or start {gpus} process{'es' * (gpus > 1)} per host: --nproc-per-node {gpus}",
+        fix=f"--gpus-per-node={processes[1]}",
+        causes=(Cause("", "started here", words[0].span),),
+    )
+    sink.report("L34", finding, span=span)
+
+
 def _check_visible_gpus(text: str, words: list[Word], visible: int, span: Span, sink: Sink) -> None:
     """Report a launcher that starts more processes than its task can see GPUs (L34)."""
     processes = _PROCESSES.search(text)
     if processes is None or int(processes[1]) <= visible:
-        return
-    if not any(word.text == "srun" for word in words):
         return
     finding = Finding(
         f"a task sees {visible} GPU{'s' * (visible > 1)}, but its launcher starts {processes[1]} "

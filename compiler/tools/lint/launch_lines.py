@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 
 from parc.backends.registry import all_declarations
@@ -14,7 +14,6 @@ from parc.compiler.tools.importers.flags import job_size_flags, whole_number
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
     shell_words,
-    statements,
     unexpanded_ranges,
 )
 from parc.compiler.tools.importers.slurm_time import (
@@ -23,21 +22,19 @@ from parc.compiler.tools.importers.slurm_time import (
     convert_time_limit,
     time_limit_seconds,
 )
-from parc.compiler.tools.lint.launch_hosts import (
-    check_launcher_hosts,
-    lint_hosts,
-    visible_gpus,
-)
+from parc.compiler.tools.lint.launch_commands import read_launch_commands
+from parc.compiler.tools.lint.launch_hosts import lint_hosts
 from parc.compiler.tools.lint.launch_network import check_network
+from parc.compiler.tools.lint.launch_tasks import MOST, SlurmOption, check_tasks, gpus_per_host
+from parc.compiler.tools.lint.launcher_hosts import check_launcher_hosts
 from parc.compiler.tools.lint.script import LintedScript
+from parc.compiler.tools.lint.visible_devices import check_visible_devices
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {
     **{"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"},
     "-t": "--time",
 }
-MOST = 999_999
-"""Maximum number of hosts, and of GPUs per host; larger numbers count as unknown."""
 _SET_BY_SLURM = re.compile(
     r"\$\{?SLURM_(?:NNODES|JOB_NUM_NODES|GPUS_ON_NODE|GPUS_PER_NODE|NTASKS_PER_NODE)\}?"
 )
@@ -51,15 +48,6 @@ _OF_A_TASK = re.compile(
 """Matches a rank option or variable that is set to a variable which Slurm sets in each task."""
 _DYNAMIC_RANKS = re.compile(r"--rdzv[-_]backend[= ]+[\"']?c10d\b")
 """Matches the rendezvous of torchrun that assigns node ranks itself and ignores given ones."""
-
-
-@frozen
-class DirectiveOption:
-    """Option of an ``#SBATCH`` line."""
-
-    name: str
-    value: str
-    span: Span
 
 
 @frozen
@@ -77,7 +65,7 @@ class JobSize:
         return self.nodes * self.gpus_per_node
 
 
-def directive_options(script: LintedScript) -> list[DirectiveOption]:
+def directive_options(script: LintedScript) -> list[SlurmOption]:
     """Return the options of all ``#SBATCH`` lines of a script; a line can have several options."""
     lines = enumerate(script.text.splitlines(), start=1)
     return [
@@ -90,7 +78,7 @@ def directive_options(script: LintedScript) -> list[DirectiveOption]:
 
 def _parse_directive(
     script: LintedScript, number: int, match: re.Match[str]
-) -> Iterator[DirectiveOption]:
+) -> Iterator[SlurmOption]:
     words = shell_words(match[1], script.name)
     for index, word in enumerate(words):
         if word.is_flag:
@@ -99,7 +87,7 @@ def _parse_directive(
             if not equals and after and not after[0].is_flag:
                 value = after[0].text
             column = word.span.column + match.start(1)
-            yield DirectiveOption(
+            yield SlurmOption(
                 _SHORT.get(name, name), value, Span(script.name, number, column, word.span.length)
             )
 
@@ -114,27 +102,11 @@ def read_job_size(script: LintedScript) -> JobSize:
     host_flags, process_flags = job_size_flags()
     launched = set(_launcher_values(script, process_flags))
     hosts = set(_launcher_values(script, host_flags))
-    gpus = _directive_gpus(options, nodes)
+    gpus = gpus_per_host(options, nodes)
     return JobSize(
         _single_value(hosts) if hosts - {OF_SLURM} else nodes,
         _single_value(launched) if launched - {OF_SLURM} else gpus,
     )
-
-
-def _directive_gpus(options: Mapping[str, str], nodes: int | None) -> int | None:
-    """Return the number of GPUs per host that the directives request; None if unknown."""
-    per_node = _parse_count(options.get("--gpus-per-node", "").rpartition(":")[2])
-    gres = options.get("--gres", "")
-    if per_node is None and gres.startswith("gpu:"):
-        per_node = _parse_count(gres.rpartition(":")[2])
-    total = _parse_count(options.get("--gpus", "").rpartition(":")[2])
-    if per_node is None and total and nodes and total % nodes == 0:
-        per_node = total // nodes
-    per_task = _parse_count(options.get("--gpus-per-task", "").rpartition(":")[2])
-    tasks = _parse_count(options.get("--ntasks-per-node", ""))
-    if per_node is None and per_task and tasks:
-        per_node = per_task * tasks
-    return per_node
 
 
 def _single_value(found: set[int | None]) -> int | None:
@@ -187,38 +159,29 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
     These are contradictory options of Slurm (L04, L05), a time limit that Slurm cannot read (L17),
-    an impossible segment size (L28), a wrong number of processes per host (L01, L02), Slurm
+    an impossible segment size (L28), a wrong number of processes per host (L01, L02, L34), Slurm
     variables that are expanded too early (L08), launches that cannot work on several hosts
     (``lint_hosts``, ``check_launcher_hosts``), and addresses and interfaces that other hosts cannot
     reach (L09, N01, N02).
     """
     options = {option.name: option for option in directive_options(script)}
+    commands = read_launch_commands(script)
     _check_gpu_options(options, sink)
     if options:
-        _check_tasks_per_host(script, options, sink)
+        check_tasks(commands, options, sink)
         _check_task_variables(script, sink)
     hosts = read_job_size(script).nodes
     _check_time(options.get("--time"), sink)
     _check_segment(options.get("--segment"), hosts, sink)
-    visible = {
-        count: one.span
-        for one in options.values()
-        if (count := visible_gpus(one.name, one.value)) is not None
-    }
-    gpus = _directive_gpus({name: one.value for name, one in options.items()}, 1)
-    shared = options.get("--gpus-per-node") or options.get("--gres")
-    if not visible and gpus is not None and shared is not None:
-        visible[gpus] = shared.span
-    lint_hosts(script, visible, hosts, sink)
-    nodes = options.get("--nodes")
-    if nodes is not None and (allocated := _parse_count(nodes.value)):
-        check_launcher_hosts(script, allocated, nodes.span, sink)
+    lint_hosts(script, options, hosts, sink)
+    check_launcher_hosts(script, commands, options.get("--nodes"), sink)
+    check_visible_devices(script, commands, sink)
     # On one host, and possibly if their number is unknown, addresses of the host itself are right.
     if hosts is not None and hosts > 1:
         check_network(script, hosts, sink)
 
 
-def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
+def _check_gpu_options(options: dict[str, SlurmOption], sink: Sink) -> None:
     gres, per_node = options.get("--gres"), options.get("--gpus-per-node")
     if gres and per_node and "gpu" in gres.value:
         finding = Finding(
@@ -241,7 +204,7 @@ def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
             sink.report("L05", finding, span=per_gpu.span)
 
 
-def _check_time(limit: DirectiveOption | None, sink: Sink) -> None:
+def _check_time(limit: SlurmOption | None, sink: Sink) -> None:
     """Report a time limit that Slurm cannot read (L17)."""
     text = limit.value.strip() if limit is not None else ""
     # A word without a digit is a placeholder.
@@ -259,7 +222,7 @@ def _check_time(limit: DirectiveOption | None, sink: Sink) -> None:
     sink.report("L17", finding, span=limit.span)
 
 
-def _check_segment(segment: DirectiveOption | None, nodes: int | None, sink: Sink) -> None:
+def _check_segment(segment: SlurmOption | None, nodes: int | None, sink: Sink) -> None:
     """Report a segment size that does not divide the number of hosts, which Slurm rejects (L28)."""
     size = _parse_count(segment.value) if segment is not None else None
     if segment is None or size is None or nodes is None or nodes % size == 0:
@@ -271,53 +234,6 @@ def _check_segment(segment: DirectiveOption | None, nodes: int | None, sink: Sin
         help=f"valid segment sizes: {', '.join(valid)}",
     )
     sink.report("L28", finding, span=segment.span)
-
-
-def _check_tasks_per_host(
-    script: LintedScript, options: dict[str, DirectiveOption], sink: Sink
-) -> None:
-    """Report several launchers per host (L01), and one process for several GPUs (L02)."""
-    tasks = options.get("--ntasks-per-node")
-    count = _parse_count(tasks.value) if tasks else None
-    if tasks is None or count is None:
-        return
-    for words in statements(script.words):
-        texts = [word.text for word in words]
-        # srun's own --ntasks or --ntasks-per-node overrides the directive.
-        if "srun" not in texts or any(text.startswith("--ntasks") for text in texts):
-            continue
-        starts = [text for text in texts if text.rpartition("/")[2] in _declared_launchers()]
-        if starts and count > 1:
-            finding = Finding(
-                f"each of {count} tasks per host starts {starts[0]}, and all listen on one port",
-                label=f"--ntasks-per-node must be 1: {starts[0]} starts all processes of a host",
-                fix="--ntasks-per-node=1",
-                causes=(Cause("", "started here", words[0].span),),
-            )
-            sink.report("L01", finding, span=tasks.span)
-            return
-        gpus = read_job_size(script).gpus_per_node
-        plain = any(re.search(r"(^|/)python[0-9.]*$", text) for text in texts)
-        if (
-            plain
-            and not starts
-            and count == 1
-            and gpus
-            and gpus > 1
-            and _runs_training_script(texts)
-        ):
-            finding = Finding(
-                f"srun starts 1 process per host, but each host has {gpus} GPUs",
-                label=f"--ntasks-per-node must be {gpus}, unless torchrun starts the processes",
-                fix=f"--ntasks-per-node={gpus}",
-                causes=(Cause("", "started here", words[0].span),),
-            )
-            sink.report("L02", finding, span=tasks.span)
-            return
-
-
-def _runs_training_script(texts: list[str]) -> bool:
-    return any(re.search(r"(^|/)(pretrain|train|finetune)\w*\.py$", text) for text in texts)
 
 
 def _check_task_variables(script: LintedScript, sink: Sink) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from parc.compiler.diagnostics import Finding
@@ -13,6 +14,7 @@ from parc.compiler.tools.lint.launch_lines import lint_launch, starts_job_launch
 from parc.compiler.tools.lint.linter import ConfigLinter, ScriptLinter, linters_by_backend
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink, read_script
+from parc.compiler.tools.lint.try_fixes import try_fixes
 
 
 def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]]:
@@ -45,6 +47,7 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
     if versioned is None or not check_lint_options(options, sink):
         return sink, []
     skipped = linter.lint(script, versioned, sink)
+    try_fixes(script, lambda edited, trial: linter.lint(edited, versioned, trial), sink)
     if skipped and not sink.checked and not options.allow_unknown:
         finding = Finding(
             f"nothing in {name} was checked: {skipped[0].reason}",
@@ -53,10 +56,22 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
         )
         sink.report("I10", finding)
     reported = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
-    skipped = [one for one in skipped if one.code not in reported]
+    skipped = _one_per_code(one for one in skipped if one.code not in reported)
     # Several rules can have one code; it counts as evaluated only if none of them was skipped.
     sink.checked -= {one.code for one in skipped}
     return sink, skipped
+
+
+def _one_per_code(skipped: Iterable[SkippedRule]) -> list[SkippedRule]:
+    """Return the first skipped rule of each code; one whose fact an option supplies comes first.
+
+    The rules with one code can need different facts.
+    """
+    found: dict[str, SkippedRule] = {}
+    for one in skipped:
+        if one.code not in found or (one.option and not found[one.code].option):
+            found[one.code] = one
+    return list(found.values())
 
 
 def _report_unknown(script: LintedScript, sink: ScriptSink) -> None:
@@ -74,6 +89,8 @@ def _report_unknown(script: LintedScript, sink: ScriptSink) -> None:
         sink.report("I05", finding)
         return
     other = find_program_of_others(script.words)
+    config = next((word.text for word in script.words if word.text.endswith(".json")), "")
+    own = f"check its config with parc lint {config}, " if config and not other else ""
     finding = Finding(
         f"{script.name} starts no framework that PARC can check: only the launch lines were "
         "checked",
@@ -82,7 +99,8 @@ def _report_unknown(script: LintedScript, sink: ScriptSink) -> None:
         else "no flag or program of a supported framework",
         help="accept this with --allow-unknown"
         if other
-        else f"name the framework with --framework ({valid}), or accept this with --allow-unknown",
+        else f"{own}name the framework with --framework ({valid}), or accept this with "
+        "--allow-unknown",
     )
     sink.report("I09", finding, span=other.span if other else None)
 

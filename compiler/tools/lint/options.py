@@ -20,6 +20,8 @@ class LintOptions:
     """Catalog name of a cluster or of a node type."""
     gpus: int | None = None
     """Number of GPUs of the job."""
+    gpus_per_node: int | None = None
+    """Number of GPUs per host that the script requests; no option of ``parc lint`` sets it."""
     version: str = ""
     """Version of the framework; empty for the default version of the backend."""
     allow_unknown: bool = False
@@ -46,7 +48,10 @@ class SkippedRule:
         return f"{self.fact} is unknown.{advice}"
 
 
-SECTIONS = {"Layout": "layout", "ServingLayout": "layout", "Job": "job", "Model": "model"}
+SECTIONS = {
+    **{"Layout": "layout", "ServingLayout": "layout", "Job": "job", "Model": "model"},
+    "Experts": "model.experts",
+}
 """IR type -> section of the spec whose keys have the names of the type's fields."""
 # Facts for which the name of the field is not the usual term, or that no flag sets.
 FACTS = {
@@ -57,6 +62,7 @@ FACTS = {
     "Job.precision": ("the precision", ""),
     "Layout.dp_replicate": ("the number of GPUs", "--gpus"),
     "Layout.dp_shard": ("the number of GPUs", "--gpus"),
+    "Layout.gtp": ("the generalized tensor parallel size", ""),
     "Layout.recompute": ("the activation recomputation", ""),
     "Layout.schedule": ("the pipeline schedule", ""),
     "Layout.split": ("the split of layers into stages", ""),
@@ -68,18 +74,23 @@ FACTS = {
     "NodeType.nvlink_domain": ("the size of an NVLink domain", "--cluster"),
     "Plan.placement": ("the number of GPUs", "--gpus"),
     "ServingPlan.limits": ("the number of tokens per step", ""),
-    "ServingPlan.placement": ("the number of hosts", ""),
-    "ServingPlan.search": ("the search for other layouts", ""),
-    "ServingProblem.endpoint": ("the port of the server", ""),
+    "ServingPlan.placement": ("the number of GPUs", "--gpus"),
     "ServingProblem.goals": ("the memory share of the engine", ""),
-    "ServingProblem.launch": ("the launch settings", ""),
     "ServingProblem.pins": ("the backend of the expert exchange", ""),
-    "ServingProblem.service": ("a format of weights or cache, or the context length", ""),
+    "ServingProblem.service": (
+        "the format of the weights or the cache, or the context length,",
+        "",
+    ),
     "ServingSetup.block": ("the block size of weight scales", ""),
 }
 """Field of an IR type -> (description, option of ``parc lint`` that supplies it or empty)."""
 CLUSTER_TYPES = ("Cluster", "NodeType", "Gpu", "Fabric")
 """IR types that ``--cluster`` supplies; ``--model`` supplies the other IR types."""
+
+
+OF_MODELS = ("Model", "Attention", "Experts", "Ffn")
+PLANNED = ("Layout", "Job", "Plan", "ServingLayout", "ServingPlan", "Endpoint", "Pins")
+"""IR types that no option of ``parc lint`` supplies."""
 
 
 def describe_missing_fact(field: str, flags: Mapping[str, str]) -> tuple[str, str]:
@@ -99,7 +110,9 @@ def describe_missing_fact(field: str, flags: Mapping[str, str]) -> tuple[str, st
         return FACTS["ServingProblem.service"]
     flag = flags.get(f"{SECTIONS.get(ir_type, '')}.{name}")
     if flag is not None:
-        return f"the value of {flag}", "--model" if ir_type == "Model" else ""
+        return f"the value of {flag}", "--model" if ir_type in OF_MODELS else ""
     if ir_type in CLUSTER_TYPES:
         return "the cluster", "--cluster"
+    if ir_type in PLANNED:
+        return "a setting of the launch", ""
     return "the model", "--model"

@@ -210,7 +210,7 @@ class ScriptSink(Sink):
         section, _, rest = cause.path.partition(".")
         if not section or self.positions.span_at(cause.path) is not None:
             return cause
-        words = self.flags.get(cause.path) or SECTIONS.get(section) or rest
+        words = self.flags.get(cause.path) or SECTIONS.get(section) or rest or section
         return replace(cause, path=words)
 
     def _suggested_script_fix(self, fix: str) -> str:

@@ -1,0 +1,166 @@
+"""Check the number of hosts that a launcher joins, and the ranks of these hosts."""
+
+from __future__ import annotations
+
+import re
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
+from parc.compiler.tools.importers.launch_commands import is_python_program
+from parc.compiler.tools.lint.launch_commands import (
+    LaunchCommand,
+    is_manifest,
+    may_be_overridden,
+    option_text,
+)
+from parc.compiler.tools.lint.launch_tasks import SlurmOption
+from parc.compiler.tools.lint.script import LintedScript
+
+HOST_FLAG = "--nnodes"
+"""Flag with the number of hosts of torchrun and of launchers with the same rendezvous."""
+RENDEZVOUS = ("--master-addr", "--master-port", "--rdzv-endpoint", "--rdzv-id")
+_RANKED = re.compile(r"--node[-_]rank\b|--rdzv[-_]backend\b|--standalone\b|\bPET_[A-Z]+")
+"""Matches an option that sets node ranks or lets the rendezvous assign them, and the variables from
+which torchrun takes missing options (torch/distributed/argparse_util.py)."""
+_CHOOSES_HOSTS = frozenset(
+    (
+        *("--nodes", "--nodelist", "--exclude", "--ntasks", "--relative", "--het-group"),
+        *("--nodefile", "-r", "-F"),
+    )
+)
+"""Options of srun that start tasks on other hosts than all of the job."""
+_RANK = re.compile(
+    r"(?i:(?:--)?(?:node|machine)[-_]rank)[= ][\\\"']*\$\{?SLURM_(?:PROCID|NODEID)\b\}?"
+)
+"""Matches the rank of a host in one launch of all hosts."""
+_OF_HOST = re.compile(r"SLURM_(?:PROCID|NODEID)|\bhetjob\b|\bpackjob\b")
+"""Matches variables that give each host another part of the work, and heterogeneous jobs."""
+_TASKS = re.compile(r"--ntasks(?!-)|^#SBATCH.*\s-n", re.M)
+"""Matches an option with the number of all tasks, which may be fewer than the hosts."""
+_TRAINS = re.compile(r"(?:^|[/.])(?:pretrain|train|finetune|sft)\w*(?:\.py)?$")
+
+
+def check_launcher_hosts(
+    script: LintedScript,
+    commands: list[LaunchCommand],
+    nodes: SlurmOption | None,
+    sink: Sink,
+) -> None:
+    """Report a launcher whose hosts are not those of the job, or have no ranks.
+
+    The launcher is for more (L35) or fewer (L36) hosts than the job has, or all hosts get node rank
+    0 (L08).
+
+    Args:
+        script: the script.
+        commands: its commands that start ranks.
+        nodes: directive with the number of hosts; None if there is none.
+        sink: receives the findings.
+    """
+    allocated = whole_number(nodes.value) if nodes is not None else None
+    for command in commands:
+        _check_missing_rank(script, command, allocated, sink)
+    if nodes is None or not allocated:
+        return
+    for command in commands:
+        if command.srun is None or _CHOOSES_HOSTS & command.srun.keys():
+            continue
+        flag, least, most = _hosts(command)
+        if flag is None or may_be_overridden(script, flag.values[0]):
+            continue
+        cause = (Cause("", "hosts of the job", nodes.span),)
+        if least > allocated:
+            finding = Finding(
+                f"the launcher waits for {least} hosts, but the job has {allocated}",
+                label=f"srun starts it on {allocated} hosts, so the rendezvous never completes",
+                fix=f'{flag.name} "$SLURM_NNODES"',
+                causes=cause,
+            )
+            sink.report("L35", finding, span=flag.word.span)
+        elif most < allocated and _is_whole_job(script, command, commands, most):
+            sink.report("L36", _explain_idle(flag, most, allocated, cause), span=flag.word.span)
+
+
+def _explain_idle(
+    flag: LaunchFlag, joined: int, allocated: int, causes: tuple[Cause, ...]
+) -> Finding:
+    rest = allocated - joined
+    alone = "every host trains a model of its own, and none of them communicates with another"
+    return Finding(
+        f"the launcher joins {joined} host{'s' * (joined > 1)}, but the job has {allocated}",
+        label=alone
+        if joined == 1
+        else f"{rest} host{'s' * (rest > 1)} of the job wait without work",
+        help=f"or request fewer hosts: #SBATCH --nodes={joined}",
+        fix=f'{flag.name} "$SLURM_NNODES"',
+        causes=causes,
+    )
+
+
+def _hosts(command: LaunchCommand) -> tuple[LaunchFlag | None, int, int]:
+    """Return (flag with the number of hosts, minimum, maximum); the flag is None if unknown."""
+    declared = command.declaration
+    flags = (declared.total_flags or declared.size_flags) if declared is not None else None
+    flag = command.options.get((flags[0] if flags else HOST_FLAG).replace("_", "-"))
+    match = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", option_text(flag))
+    if flag is None or match is None:
+        return None, 0, 0
+    return flag, int(match[1]), int(match[2] or match[1])
+
+
+def _is_whole_job(
+    script: LintedScript, command: LaunchCommand, commands: list[LaunchCommand], joined: int
+) -> bool:
+    """Return True if ``command`` is the only one that starts ranks of the job.
+
+    Several commands can divide the hosts among them, and a script can start independent programs on
+    its hosts.
+    """
+    declared = command.declaration
+    if (
+        declared is None
+        or not declared.uses_visible_devices
+        or _OF_HOST.search(_RANK.sub("", script.text))
+    ):
+        return False
+    others = [one for one in commands if one is not command and one.launcher is not None]
+    background = re.search(r"^[^#\n]*\bsrun\b[^\n]*[^&>]&\s*$", script.text, re.M)
+    if others or background or _TASKS.search(script.text):
+        return False
+    if joined > 1:
+        return True
+    trains = any(_TRAINS.search(word.text) for word in command.words)
+    return trains and "--standalone" not in command.options
+
+
+def _check_missing_rank(
+    script: LintedScript, command: LaunchCommand, allocated: int | None, sink: Sink
+) -> None:
+    """Report a launcher with a fixed rendezvous whose hosts all have node rank 0 (L08)."""
+    declared, launcher = command.declaration, command.launcher
+    if declared is None or launcher is None or command.is_open or is_manifest(script):
+        return
+    if not declared.size_flags or declared.size_flags[0] != HOST_FLAG:
+        return
+    flag, hosts, _ = _hosts(command)
+    given = command.options.get(HOST_FLAG)
+    if flag is None and re.fullmatch(r"\$\{?SLURM_(?:JOB_NUM_)?N?NODES\}?", option_text(given)):
+        flag, hosts = given, allocated or 0
+    if flag is None or hosts < 2 or may_be_overridden(script, flag.values[0]):
+        return
+    if _RANKED.search(script.text):
+        return
+    fixed = any(name in command.options for name in RENDEZVOUS)
+    # Without an address, only a complete command of a batch script is certainly wrong.
+    if not fixed and (command.srun is None or not any(map(is_python_program, command.words))):
+        return
+    known = re.search(r"\b((?:NODE|MACHINE|HOST)_RANK|RANK)=", script.text)
+    name = "SLURM_NODEID" if command.srun is not None else known[1] if known else "NODE_RANK"
+    inside = " inside srun bash -c '...'" if command.srun is not None else ""
+    finding = Finding(
+        f"all {hosts} hosts take node rank 0: {launcher.text} has no --node-rank",
+        label="without this option and a rendezvous backend, every host is node rank 0",
+        help=f"{name} must differ between the hosts: 0 to {hosts - 1}",
+        fix=f'add --node-rank "${name}"{inside}',
+    )
+    sink.report("L08", finding, span=flag.word.span)

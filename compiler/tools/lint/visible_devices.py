@@ -1,0 +1,157 @@
+"""GPUs that a script makes visible to a command, with ``CUDA_VISIBLE_DEVICES``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir.frozen import frozen
+from parc.compiler.tools.importers.setup_commands import lines_inside_functions
+from parc.compiler.tools.importers.shell_words import ASSIGNMENT, Word, statements
+from parc.compiler.tools.lint.launch_commands import (
+    LaunchCommand,
+    is_manifest,
+    may_be_overridden,
+)
+from parc.compiler.tools.lint.script import LintedScript
+
+DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_LIST = re.compile(r"(?:[0-9]+|(?:GPU|MIG)-[\w/-]+)(?:,(?:[0-9]+|(?:GPU|MIG)-[\w/-]+))*")
+"""Matches a list of GPUs; an empty list, or one with -1, selects the CPU."""
+_LOCAL = re.compile(
+    r"(?:\S*/)?(?:nohup|setsid|exec|time|env|numactl|python[0-9.]*|-u|-m)|--\w+=\S+|\w+=.*", re.S
+)
+"""Matches a word before a program that keeps the environment of the script."""
+_EXPORTS = frozenset(("export", "declare", "typeset"))
+
+
+@frozen
+class VisibleDevices:
+    """GPUs that a command can see."""
+
+    name: str
+    """Environment variable that lists them."""
+    count: int
+    word: Word
+    """Assignment of the variable."""
+
+    @property
+    def text(self) -> str:
+        """Return ``CUDA_VISIBLE_DEVICES lists 4 GPUs``."""
+        return f"{self.name} lists {self.count} GPU{'s' * (self.count != 1)}"
+
+
+def find_visible_devices(
+    script: LintedScript, words: Iterable[Word], program: Word
+) -> VisibleDevices | None:
+    """Return the GPUs that a command can see; None if the script does not determine them.
+
+    An assignment before the program counts. Otherwise the last ``export`` before the command does,
+    if the command runs in the environment of the script: Slurm and containers set the variable
+    themselves.
+
+    Args:
+        script: the script.
+        words: words of the command.
+        program: word of the launcher or the server.
+    """
+    before = [word for word in words if word.span < program.span]
+    own = [word for word in before if _variable(word)]
+    if own:
+        texts = [word.text.rpartition("/")[2] for word in before]
+        start = texts.index("srun") if "srun" in texts else -1
+        return _read_list(script, own[-1]) if before.index(own[-1]) > start else None
+    local = all(_LOCAL.fullmatch(word.text) for word in before)
+    if not local or "srun" in {word.text for word in script.words}:
+        return None
+    return _exported_devices(script, program)
+
+
+def _variable(word: Word) -> str:
+    """Return the variable in DEVICES that ``word`` assigns; empty if it assigns none."""
+    match = ASSIGNMENT.fullmatch(word.text)
+    return match[1] if match is not None and match[1] in DEVICES else ""
+
+
+def _exported_devices(script: LintedScript, program: Word) -> VisibleDevices | None:
+    """Return the GPUs of the last export before ``program``; None if any other may replace it."""
+    if re.search(r"\bunset\s[^\n]*VISIBLE_DEVICES", script.text):
+        return None
+    inside = script.branches | lines_inside_functions(script.text)
+    found: Word | None = None
+    for words in statements(script.words):
+        assigned = [word for word in words if _variable(word)]
+        exports = words[0].text in _EXPORTS
+        # An assignment before another command holds for this command only.
+        prefix = not exports and any(not ASSIGNMENT.fullmatch(word.text) for word in words)
+        if not assigned or prefix:
+            continue
+        if not exports or any(word.span.line in inside or word.variable for word in assigned):
+            return None
+        if words[0].span < program.span:
+            found = assigned[-1]
+        elif program.variable:  # the command runs later than its words are written
+            return None
+    if found is None or program.span.line in inside:
+        return None
+    return _read_list(script, found)
+
+
+def _read_list(script: LintedScript, word: Word) -> VisibleDevices | None:
+    """Return the GPUs that ``word`` lists; None if the list is not known."""
+    name, _, value = word.text.partition("=")
+    if not _LIST.fullmatch(value) or may_be_overridden(script, word):
+        return None
+    return VisibleDevices(name, len(set(value.split(","))), word)
+
+
+def check_visible_devices(
+    script: LintedScript, commands: Iterable[LaunchCommand], sink: Sink
+) -> None:
+    """Report a launcher that starts more processes than the GPUs that it can see (L34)."""
+    if not any(name in script.text for name in DEVICES) or is_manifest(script):
+        return
+    for command in commands:
+        declared, launcher = command.declaration, command.launcher
+        if declared is None or launcher is None or not declared.uses_visible_devices:
+            continue
+        started = _processes(script, command)
+        seen = find_visible_devices(script, command.words, _place(command, launcher))
+        if started is None or seen is None or started[1] <= seen.count:
+            continue
+        flag, count = started
+        finding = Finding(
+            f"{launcher.text.rpartition('/')[2]} starts {count} processes, but {seen.text}",
+            label=f"local ranks {seen.count} to {count - 1} have no GPU and stop with "
+            '"invalid device ordinal"',
+            help=f"or list {count} GPUs in {seen.name}",
+            fix=f"{flag} {seen.count}",
+            causes=(Cause("", "visible GPUs", seen.word.span),),
+        )
+        option = command.options[flag.replace("_", "-")]
+        assert option is not None
+        sink.report("L34", finding, span=option.word.span)
+
+
+def _place(command: LaunchCommand, launcher: Word) -> Word:
+    """Return the launcher, or the first word of the command if the launcher is in a variable."""
+    return launcher if launcher in command.words else command.start
+
+
+def _processes(script: LintedScript, command: LaunchCommand) -> tuple[str, int] | None:
+    """Return (flag as written, processes per host) of a launcher; None if the number is unknown."""
+    declared = command.declaration
+    assert declared is not None
+    name = (declared.size_flags or declared.total_flags or ("", ""))[1].replace("_", "-")
+    flag, count = command.options.get(name), command.number(name)
+    if flag is None or count is None or may_be_overridden(script, flag.values[0]):
+        return None
+    if declared.total_flags is not None:
+        hosts = declared.total_flags[0].replace("_", "-")
+        # The config file of the launcher can set the number of hosts and start on the CPU.
+        number = command.number(hosts) if hosts in command.options else 1
+        if "--config-file" in command.options or "--cpu" in command.options or not number:
+            return None
+        count = count // number
+    return flag.name, count
