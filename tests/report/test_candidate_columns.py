@@ -81,10 +81,10 @@ def test_top_says_how_many_candidates_are_stored(tmp_path: Path) -> None:
         "parc: 1\nname: many\nmodel: qwen3-8b\ncluster: {node: hgx-h100, nodes: 1}\n"
         "job: {sequence_length: 4096, global_batch: 64}\nemit: [fsdp]\n"
     )
-    told = "many: 25 candidates of 168 layouts; only the best 20 are stored"
+    line = "many: 25 candidates of 168 layouts; only the best 20 are stored"
     for style in ("table", "csv", "json"):
         shown = CliRunner().invoke(main, ["search", str(spec), "--top", "25", "--format", style])
-        assert told in (shown.stdout if style == "table" else shown.stderr)
+        assert line in (shown.stdout if style == "table" else shown.stderr)
     few = CliRunner().invoke(main, ["search", str(spec), "--top", "20", "--format", "csv"])
     assert "stored" not in few.stderr
     shown = CliRunner().invoke(main, ["search", "--help"])
