@@ -1,8 +1,7 @@
 """Look-up of backends by name and role: built-in backends, and backends of installed packages.
 
-Modules are imported on first use, and entry points are read only for a name that is not built in or
-to list all names (``parc backends``), so that start-up stays cheap. A built-in name therefore never
-depends on which packages are installed.
+Modules are imported on first use, and entry points are read only to list all names or to find one
+that is not built in. A built-in name therefore never depends on which packages are installed.
 """
 
 from __future__ import annotations
