@@ -90,6 +90,12 @@ def test_a_repeated_piece_of_a_script_is_read_in_linear_time(piece: str) -> None
         import_files("sbatch", [(text, "file")], Sink())
 
 
+def test_a_variable_that_many_lines_start_is_read_once() -> None:
+    text = scripts.SBATCH + "A=torchrun\n" + "$A\n" * 10_000
+    with time_limit(2):
+        lint_text(text, "file", LintOptions())
+
+
 MANY = range(5000)
 UNKNOWN = (
     scripts.MEGATRON.rstrip() + "".join(f" --tensor-model-parallel-siz{one}" for one in MANY),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from parc.backends.declaration import Declaration
 from parc.backends.registry import all_declarations
@@ -98,9 +99,9 @@ def read_launch_commands(script: LintedScript) -> list[LaunchCommand]:
         if words and not _starts_nothing(words)
     ]
     # A line with variables only has no words of its own: $LAUNCHER $ARGS.
-    commands += [
-        (values[name], [name]) for name in _STARTED.findall(script.text) if values.get(name)
-    ]
+    # Each variable counts once: many lines can start the same one.
+    started = dict.fromkeys(_STARTED.findall(script.text))
+    commands += [(values[name], [name]) for name in started if values.get(name)]
     named = _names_in_values(script.text, lines, values)
     found, left = [], MOST_WORDS
     for words, used_names in commands:
@@ -232,6 +233,7 @@ def _first_part(word: Word) -> str:
     return next(iter(word.text.split()), "").rpartition("/")[2]
 
 
+@cache
 def _launchers() -> dict[str, Declaration]:
     return {name: one for one in all_declarations() for name in one.launchers}
 
