@@ -58,7 +58,8 @@ def check_launcher_hosts(
         sink: receives the findings.
     """
     allocated = whole_number(nodes.value) if nodes is not None else None
-    for command in commands:
+    # Operators of Kubernetes set the node rank.
+    for command in () if is_manifest(script) else commands:
         _check_missing_rank(script, command, allocated, sink)
     if nodes is None or not allocated:
         return
@@ -138,7 +139,7 @@ def _check_missing_rank(
 ) -> None:
     """Report a launcher with a fixed rendezvous whose hosts all have node rank 0 (L08)."""
     declared, launcher = command.declaration, command.launcher
-    if declared is None or launcher is None or command.is_open or is_manifest(script):
+    if declared is None or launcher is None or command.is_open:
         return
     if not declared.size_flags or declared.size_flags[0] != HOST_FLAG:
         return
