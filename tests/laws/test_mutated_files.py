@@ -90,10 +90,20 @@ def test_a_repeated_piece_of_a_script_is_read_in_linear_time(piece: str) -> None
         import_files("sbatch", [(text, "file")], Sink())
 
 
-def test_a_variable_that_many_lines_start_is_read_once() -> None:
-    text = scripts.SBATCH + "A=torchrun\n" + "$A\n" * 10_000
+REPEATED_COMMANDS = {
+    "variable": ("A=torchrun\n", "$A\n", 10_000),
+    "srun": ("", "srun torchrun --nnodes 1 train.py\n", 2000),
+    "number of hosts": ("N=2\n", "torchrun --nnodes $N --master_addr a train.py\n", 2000),
+    "visible GPUs": ("export CUDA_VISIBLE_DEVICES=0\n", "torchrun --nproc_per_node 2 t.py\n", 2000),
+}
+
+
+@pytest.mark.parametrize("case", REPEATED_COMMANDS)
+def test_the_script_is_not_searched_again_for_each_command(case: str) -> None:
+    start, line, count = REPEATED_COMMANDS[case]
+    head = scripts.SBATCH if case in ("variable", "srun") else ""
     with time_limit(2):
-        lint_text(text, "file", LintOptions())
+        lint_text(head + start + line * count, "file", LintOptions())
 
 
 MANY = range(5000)

@@ -10,9 +10,8 @@ from parc.backends.shared.serving.lint_server import first_number
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.shell_words import Word, statements
-from parc.compiler.tools.lint.launch_commands import is_manifest, may_be_overridden
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
-from parc.compiler.tools.lint.visible_devices import find_visible_devices
+from parc.compiler.tools.lint.visible_devices import DeviceLists
 
 _SEVERAL_HOSTS = re.compile(r"\bray\b|\bmpirun\b|\bmpiexec\b|trtllm-llmapi-launch", re.I)
 """Matches programs that start the ranks of a server on several hosts."""
@@ -36,15 +35,15 @@ def check_gpus_of_server(
         sizes: flags whose product is the number of ranks on the host; a missing flag counts as 1.
         sink: receives the findings.
     """
-    if len(starts) != 1 or is_manifest(script) or _SEVERAL_HOSTS.search(script.text):
+    if len(starts) != 1 or script.is_manifest or _SEVERAL_HOSTS.search(script.text):
         return
     ((number, program),) = starts.items()
     words = next(one for one in statements(script.words) if one[0].statement == number)
     given = [name for name in sizes if first_number(sure.get(name)) > 1]
     ranks = prod(first_number(sure[name]) for name in given)
-    if any(may_be_overridden(script, sure[name].values[0]) for name in given):
+    if any(script.may_be_overridden(sure[name].values[0]) for name in given):
         return
-    seen = find_visible_devices(script, words, program)
+    seen = DeviceLists(script).find(words, program)
     if seen is None or ranks <= seen.count:
         return
     product = " x ".join(f"{name} {first_number(sure[name])}" for name in given)

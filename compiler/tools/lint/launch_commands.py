@@ -23,8 +23,8 @@ from parc.compiler.tools.importers.flags import (
 from parc.compiler.tools.importers.launch_commands import is_python_program, srun_flags
 from parc.compiler.tools.importers.shell_words import ASSIGNMENT, Word, statements
 from parc.compiler.tools.lint.script import LintedScript
+from parc.compiler.tools.lint.script_variables import VARIABLE
 
-_USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)=([^\s=][^\n]*)")
 _ARRAY = re.compile(r"(\w+)\+?=")
 """Matches the first word of ``NAME=(...)``."""
@@ -39,8 +39,6 @@ _NO_STARTS = frozenset(
     )
 )
 """Commands that start none of their arguments."""
-_MANIFEST = re.compile(r"^[ \t]*(?:apiVersion|kind):\s", re.M)
-"""Matches a key that every Kubernetes object has."""
 
 
 @frozen
@@ -76,22 +74,17 @@ def option_text(flag: LaunchFlag | None) -> str:
     return flag.values[0].text if flag is not None and flag.values else ""
 
 
-def is_manifest(script: LintedScript) -> bool:
-    """Return True if the file is a manifest of Kubernetes, whose operators set variables."""
-    return _MANIFEST.search(script.text) is not None
-
-
 def read_launch_commands(script: LintedScript) -> list[LaunchCommand]:
     """Return the commands of ``script`` that have a launcher or srun, in the order of the script.
 
     Commands whose launcher is in a variable are listed where the script uses this variable.
     """
-    names = {"srun", *_launchers()}
+    names = {"srun", *declared_launchers()}
     if not any(_first_part(word) in names or word.text == "srun" for word in script.words):
         return []
     groups = statements(script.words)
     values = _values_of_variables(groups)
-    lines = script.text.splitlines()
+    lines = script.lines
     written = [[word for word in words if not word.variable] for words in groups]
     commands = [
         (words, _names_in_command(lines, words, after))
@@ -142,12 +135,12 @@ def _names_in_values(
         name: [
             used
             for line in sorted({word.span.line for word in words})
-            for used in _USED.findall(lines[line - 1])
+            for used in VARIABLE.findall(lines[line - 1])
         ]
         for name, words in values.items()
     }
     for name, value in _ASSIGNED.findall(text):
-        found.setdefault(name, []).extend(_USED.findall(value))
+        found.setdefault(name, []).extend(VARIABLE.findall(value))
     return found
 
 
@@ -173,7 +166,7 @@ def _names_in_command(
         text = text[: after[0].span.line - first.line + 1]
         text[-1] = text[-1][: after[0].span.column - 1]
     text[0] = text[0][first.column - 1 :]
-    return [name for line in text for name in _USED.findall(line)]
+    return [name for line in text for name in VARIABLE.findall(line)]
 
 
 def _reachable(names: Iterable[str], named: Mapping[str, list[str]]) -> list[str]:
@@ -194,7 +187,7 @@ def _read_command(
 
     ``used`` are the words of its variables, which are among those in ``known``.
     """
-    declared = _launchers()
+    declared = declared_launchers()
     # A variable can contain the launcher and its options: "torchrun --nnodes 2".
     words = [
         replace(word, text=part)
@@ -223,7 +216,7 @@ def _of_launcher(words: list[Word]) -> list[Word]:
     found: list[Word] = []
     for value in statements(words):
         names = {word.text.partition("=")[0].replace("_", "-") for word in value}
-        if names & TORCHRUN or any(_first_part(word) in _launchers() for word in value):
+        if names & TORCHRUN or any(_first_part(word) in declared_launchers() for word in value):
             end = (at for at, word in enumerate(value) if is_python_program(word))
             found += value[: next(end, len(value))]
     return found
@@ -234,7 +227,8 @@ def _first_part(word: Word) -> str:
 
 
 @cache
-def _launchers() -> dict[str, Declaration]:
+def declared_launchers() -> dict[str, Declaration]:
+    """Return launcher -> backend that declares it; a launcher starts all processes of a host."""
     return {name: one for one in all_declarations() for name in one.launchers}
 
 
@@ -254,27 +248,9 @@ def _may_get_options(words: list[Word], known: Collection[str]) -> bool:
     before: Word | None = None
     for word in words:
         is_value = before is not None and before.is_flag and "=" not in before.text
-        names = _USED.findall(word.text)
+        names = VARIABLE.findall(word.text)
         is_known = bool(names) and all(name in known for name in names)
         if word.text.startswith(("$", "`")) and not is_value and not is_known:
             return True
         before = word
-    return False
-
-
-def may_be_overridden(script: LintedScript, value: Word) -> bool:
-    """Return True if a user can set ``value`` when the script starts.
-
-    Such a value comes from a variable with a default: ``N=${N:-8}``.
-    """
-    line = script.text.splitlines()[value.span.line - 1][value.span.column - 1 :]
-    todo, seen = _USED.findall(re.split(r"\s", line, maxsplit=1)[0]), set[str]()
-    while todo:
-        name = todo.pop()
-        if re.search(rf"\$\{{{name}:?[-=]", script.text):
-            return True
-        if name not in seen:
-            seen.add(name)
-            for assigned in re.findall(rf"\b{name}=(\S+)", script.text):
-                todo += _USED.findall(assigned)
     return False

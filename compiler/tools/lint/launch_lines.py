@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 
-from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.frozen import frozen
@@ -22,7 +20,10 @@ from parc.compiler.tools.importers.slurm_time import (
     convert_time_limit,
     time_limit_seconds,
 )
-from parc.compiler.tools.lint.launch_commands import read_launch_commands
+from parc.compiler.tools.lint.launch_commands import (
+    declared_launchers,
+    read_launch_commands,
+)
 from parc.compiler.tools.lint.launch_hosts import lint_hosts
 from parc.compiler.tools.lint.launch_network import check_network
 from parc.compiler.tools.lint.launch_tasks import MOST, SlurmOption, check_tasks, gpus_per_host
@@ -67,7 +68,7 @@ class JobSize:
 
 def directive_options(script: LintedScript) -> list[SlurmOption]:
     """Return the options of all ``#SBATCH`` lines of a script; a line can have several options."""
-    lines = enumerate(script.text.splitlines(), start=1)
+    lines = enumerate(script.lines, start=1)
     return [
         option
         for number, line in lines
@@ -136,18 +137,12 @@ def _launcher_values(script: LintedScript, names: tuple[str, ...]) -> Iterator[i
                 yield _parse_count(text) if sure else None
 
 
-@cache
-def _declared_launchers() -> frozenset[str]:
-    """Return the launchers that backends declare: programs that start all processes of a host."""
-    return frozenset(name for one in all_declarations() for name in one.launchers)
-
-
 def starts_job_launcher(script: LintedScript) -> bool:
     """Return True if the script seems to start a job.
 
     Such a script contains a launcher, ``srun``, ``mpirun``, ``python``, or ``#SBATCH`` directives.
     """
-    names = (*_declared_launchers(), "srun", "mpirun", "python", "python3")
+    names = (*declared_launchers(), "srun", "mpirun", "python", "python3")
     return (
         bool(directive_options(script))
         or any(word.text.rpartition("/")[2] in names for word in script.words)
@@ -238,7 +233,7 @@ def _check_segment(segment: SlurmOption | None, nodes: int | None, sink: Sink) -
 
 def _check_task_variables(script: LintedScript, sink: Sink) -> None:
     """Report Slurm's per-task variables that the batch script expands before srun (L08)."""
-    if "srun" not in {word.text for word in script.words} or read_job_size(script).nodes == 1:
+    if not script.has_srun or read_job_size(script).nodes == 1:
         return
     literal = unexpanded_ranges(script.text)
     for match in _OF_A_TASK.finditer(script.text):

@@ -9,8 +9,6 @@ from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.importers.launch_commands import is_python_program
 from parc.compiler.tools.lint.launch_commands import (
     LaunchCommand,
-    is_manifest,
-    may_be_overridden,
     option_text,
 )
 from parc.compiler.tools.lint.launch_tasks import SlurmOption
@@ -37,6 +35,9 @@ _OF_HOST = re.compile(r"SLURM_(?:PROCID|NODEID)|\bhetjob\b|\bpackjob\b")
 """Matches variables that give each host another part of the work, and heterogeneous jobs."""
 _TASKS = re.compile(r"--ntasks(?!-)|^#SBATCH.*\s-n", re.M)
 """Matches an option with the number of all tasks, which may be fewer than the hosts."""
+_BACKGROUND = re.compile(r"^(?>[^#\n]*?\bsrun\b)[^\n]*[^&>]&\s*$", re.M)
+"""Matches a line with srun that runs in the background."""
+_RANK_VARIABLE = re.compile(r"\b((?:NODE|MACHINE|HOST)_RANK|RANK)=")
 _TRAINS = re.compile(r"(?:^|[/.])(?:pretrain|train|finetune|sft)\w*(?:\.py)?$")
 
 
@@ -59,15 +60,19 @@ def check_launcher_hosts(
     """
     allocated = whole_number(nodes.value) if nodes is not None else None
     # Operators of Kubernetes set the node rank.
-    for command in () if is_manifest(script) else commands:
-        _check_missing_rank(script, command, allocated, sink)
+    if not script.is_manifest and not _RANKED.search(script.text):
+        known = _RANK_VARIABLE.search(script.text)
+        variable = known[1] if known else "NODE_RANK"
+        for command in commands:
+            _check_missing_rank(script, command, allocated, variable, sink)
     if nodes is None or not allocated:
         return
+    alone = sum(one.launcher is not None for one in commands) == 1 and not _divides_hosts(script)
     for command in commands:
         if command.srun is None or _CHOOSES_HOSTS & command.srun.keys():
             continue
         flag, least, most = _hosts(command)
-        if flag is None or may_be_overridden(script, flag.values[0]):
+        if flag is None or script.may_be_overridden(flag.values[0]):
             continue
         cause = (Cause("", "hosts of the job", nodes.span),)
         if least > allocated:
@@ -78,7 +83,7 @@ def check_launcher_hosts(
                 causes=cause,
             )
             sink.report("L35", finding, span=flag.word.span)
-        elif most < allocated and _is_whole_job(script, command, commands, most):
+        elif most < allocated and alone and _trains_on(command, most):
             sink.report("L36", _explain_idle(flag, most, allocated, cause), span=flag.word.span)
 
 
@@ -109,35 +114,40 @@ def _hosts(command: LaunchCommand) -> tuple[LaunchFlag | None, int, int]:
     return flag, int(match[1]), int(match[2] or match[1])
 
 
-def _is_whole_job(
-    script: LintedScript, command: LaunchCommand, commands: list[LaunchCommand], joined: int
-) -> bool:
-    """Return True if ``command`` is the only one that starts ranks of the job.
+def _divides_hosts(script: LintedScript) -> bool:
+    """Return True if several commands may divide the hosts of the job among them."""
+    return bool(
+        _OF_HOST.search(_RANK.sub("", script.text))
+        or _BACKGROUND.search(script.text)
+        or _TASKS.search(script.text)
+    )
 
-    Several commands can divide the hosts among them, and a script can start independent programs on
-    its hosts.
+
+def _trains_on(command: LaunchCommand, hosts: int) -> bool:
+    """Return True if ``command`` starts ranks of one job on ``hosts`` hosts.
+
+    A launcher for one host can also start an independent program on each host.
     """
     declared = command.declaration
-    if (
-        declared is None
-        or not declared.uses_visible_devices
-        or _OF_HOST.search(_RANK.sub("", script.text))
-    ):
+    if declared is None or not declared.uses_visible_devices:
         return False
-    others = [one for one in commands if one is not command and one.launcher is not None]
-    background = re.search(r"^[^#\n]*\bsrun\b[^\n]*[^&>]&\s*$", script.text, re.M)
-    if others or background or _TASKS.search(script.text):
-        return False
-    if joined > 1:
+    if hosts > 1:
         return True
     trains = any(_TRAINS.search(word.text) for word in command.words)
     return trains and "--standalone" not in command.options
 
 
 def _check_missing_rank(
-    script: LintedScript, command: LaunchCommand, allocated: int | None, sink: Sink
+    script: LintedScript,
+    command: LaunchCommand,
+    allocated: int | None,
+    variable: str,
+    sink: Sink,
 ) -> None:
-    """Report a launcher with a fixed rendezvous whose hosts all have node rank 0 (L08)."""
+    """Report a launcher with a fixed rendezvous whose hosts all have node rank 0 (L08).
+
+    ``variable`` is the usual variable of the script for the rank of a host.
+    """
     declared, launcher = command.declaration, command.launcher
     if declared is None or launcher is None or command.is_open:
         return
@@ -147,16 +157,13 @@ def _check_missing_rank(
     given = command.options.get(HOST_FLAG)
     if flag is None and re.fullmatch(r"\$\{?SLURM_(?:JOB_NUM_)?N?NODES\}?", option_text(given)):
         flag, hosts = given, allocated or 0
-    if flag is None or hosts < 2 or may_be_overridden(script, flag.values[0]):
-        return
-    if _RANKED.search(script.text):
+    if flag is None or hosts < 2 or script.may_be_overridden(flag.values[0]):
         return
     fixed = any(name in command.options for name in RENDEZVOUS)
     # Without an address, only a complete command of a batch script is certainly wrong.
     if not fixed and (command.srun is None or not any(map(is_python_program, command.words))):
         return
-    known = re.search(r"\b((?:NODE|MACHINE|HOST)_RANK|RANK)=", script.text)
-    name = "SLURM_NODEID" if command.srun is not None else known[1] if known else "NODE_RANK"
+    name = "SLURM_NODEID" if command.srun is not None else variable
     inside = " inside srun bash -c '...'" if command.srun is not None else ""
     finding = Finding(
         f"all {hosts} hosts take node rank 0: {launcher.text} has no --node-rank",

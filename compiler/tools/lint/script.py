@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.ir.frozen import frozen
@@ -25,13 +26,18 @@ from parc.compiler.tools.importers.shell_words import (
     shell_words,
     split_quoted_flag,
 )
+from parc.compiler.tools.lint.script_variables import VARIABLE, ScriptVariables
 
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
-@frozen
+_MANIFEST = re.compile(r"^[ \t]*(?:apiVersion|kind):\s", re.M)
+"""Matches a key that every Kubernetes object has."""
+
+
+@frozen(slots=False)  # without slots, so that facts about the whole script can be cached
 class LintedScript:
     """Launch script as words, with the lines that only some runs execute."""
 
@@ -42,6 +48,33 @@ class LintedScript:
     """Numbers of the lines inside branches and loops."""
     arrays: frozenset[str]
     """Names of the arrays that the script assigns."""
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """Lines of the text."""
+        return tuple(self.text.splitlines())
+
+    @cached_property
+    def has_srun(self) -> bool:
+        """True if the script starts a command with srun."""
+        return any(word.text == "srun" for word in self.words)
+
+    @cached_property
+    def is_manifest(self) -> bool:
+        """True for a manifest of Kubernetes, whose operators set variables."""
+        return _MANIFEST.search(self.text) is not None
+
+    @cached_property
+    def _variables(self) -> ScriptVariables:
+        return ScriptVariables(self.text)
+
+    def may_be_overridden(self, value: Word) -> bool:
+        """Return True if a user can set ``value`` when the script starts.
+
+        Such a value comes from a variable with a default: ``N=${N:-8}``.
+        """
+        line = self.lines[value.span.line - 1][value.span.column - 1 :]
+        return self._variables.may_be_set(VARIABLE.findall(re.split(r"\s", line, maxsplit=1)[0]))
 
     def flags(self, known: Iterable[str]) -> list[LaunchFlag]:
         """Return all flags of each statement that contains a flag in ``known``."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
-from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.setup_commands import lines_inside_functions
 from parc.compiler.tools.importers.shell_words import ASSIGNMENT, Word, statements
-from parc.compiler.tools.lint.launch_commands import (
-    LaunchCommand,
-    is_manifest,
-    may_be_overridden,
-)
+from parc.compiler.tools.lint.launch_commands import LaunchCommand
 from parc.compiler.tools.lint.script import LintedScript
 
 DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -42,30 +39,77 @@ class VisibleDevices:
         return f"{self.name} lists {self.count} GPU{'s' * (self.count != 1)}"
 
 
-def find_visible_devices(
-    script: LintedScript, words: Iterable[Word], program: Word
-) -> VisibleDevices | None:
-    """Return the GPUs that a command can see; None if the script does not determine them.
+class DeviceLists:
+    """Lists of visible GPUs that a script sets."""
 
-    An assignment before the program counts. Otherwise the last ``export`` before the command does,
-    if the command runs in the environment of the script: Slurm and containers set the variable
-    themselves.
+    def __init__(self, script: LintedScript) -> None:
+        """Read no list yet; the exports of ``script`` are read when a command needs them."""
+        self._script = script
 
-    Args:
-        script: the script.
-        words: words of the command.
-        program: word of the launcher or the server.
-    """
-    before = [word for word in words if word.span < program.span]
-    own = [word for word in before if _variable(word)]
-    if own:
-        texts = [word.text.rpartition("/")[2] for word in before]
-        start = texts.index("srun") if "srun" in texts else -1
-        return _read_list(script, own[-1]) if before.index(own[-1]) > start else None
-    local = all(_LOCAL.fullmatch(word.text) for word in before)
-    if not local or "srun" in {word.text for word in script.words}:
-        return None
-    return _exported_devices(script, program)
+    def find(self, words: Iterable[Word], program: Word) -> VisibleDevices | None:
+        """Return the GPUs that a command can see; None if the script does not determine them.
+
+        An assignment before the program counts. Otherwise the last ``export`` before the command
+        does, if the command runs in the environment of the script: Slurm and containers set the
+        variable themselves.
+
+        Args:
+            words: words of the command.
+            program: word of the launcher or the server.
+        """
+        before = [word for word in words if word.span < program.span]
+        own = [word for word in before if _variable(word)]
+        if own:
+            texts = [word.text.rpartition("/")[2] for word in before]
+            start = texts.index("srun") if "srun" in texts else -1
+            return self._read_list(own[-1]) if before.index(own[-1]) > start else None
+        local = all(_LOCAL.fullmatch(word.text) for word in before)
+        if not local or self._script.has_srun:
+            return None
+        return self._exported(program)
+
+    def _exported(self, program: Word) -> VisibleDevices | None:
+        """Return the GPUs of the last export before ``program``; None if any other may replace it.
+
+        A program in a variable runs later than its words are written.
+        """
+        exports = self._exports or []
+        found = next((one for start, one in reversed(exports) if start < program.span), None)
+        is_late = program.variable and any(start >= program.span for start, _ in exports)
+        if found is None or is_late or program.span.line in self._conditional:
+            return None
+        return self._read_list(found)
+
+    @cached_property
+    def _conditional(self) -> frozenset[int]:
+        """Numbers of the lines that do not run exactly once."""
+        return self._script.branches | lines_inside_functions(self._script.text)
+
+    @cached_property
+    def _exports(self) -> list[tuple[Span, Word]] | None:
+        """(start of the command, its last assignment) of each export; None if one is uncertain."""
+        if re.search(r"\bunset\s[^\n]*VISIBLE_DEVICES", self._script.text):
+            return None
+        found = []
+        for words in statements(self._script.words):
+            assigned = [word for word in words if _variable(word)]
+            exports = words[0].text in _EXPORTS
+            # An assignment before another command holds for this command only.
+            prefix = not exports and any(not ASSIGNMENT.fullmatch(word.text) for word in words)
+            if not assigned or prefix:
+                continue
+            lines = {word.span.line for word in assigned}
+            if not exports or lines & self._conditional or any(word.variable for word in assigned):
+                return None
+            found.append((words[0].span, assigned[-1]))
+        return found
+
+    def _read_list(self, word: Word) -> VisibleDevices | None:
+        """Return the GPUs that ``word`` lists; None if the list is not known."""
+        name, _, value = word.text.partition("=")
+        if not _LIST.fullmatch(value) or self._script.may_be_overridden(word):
+            return None
+        return VisibleDevices(name, len(set(value.split(","))), word)
 
 
 def _variable(word: Word) -> str:
@@ -74,50 +118,19 @@ def _variable(word: Word) -> str:
     return match[1] if match is not None and match[1] in DEVICES else ""
 
 
-def _exported_devices(script: LintedScript, program: Word) -> VisibleDevices | None:
-    """Return the GPUs of the last export before ``program``; None if any other may replace it."""
-    if re.search(r"\bunset\s[^\n]*VISIBLE_DEVICES", script.text):
-        return None
-    inside = script.branches | lines_inside_functions(script.text)
-    found: Word | None = None
-    for words in statements(script.words):
-        assigned = [word for word in words if _variable(word)]
-        exports = words[0].text in _EXPORTS
-        # An assignment before another command holds for this command only.
-        prefix = not exports and any(not ASSIGNMENT.fullmatch(word.text) for word in words)
-        if not assigned or prefix:
-            continue
-        if not exports or any(word.span.line in inside or word.variable for word in assigned):
-            return None
-        if words[0].span < program.span:
-            found = assigned[-1]
-        elif program.variable:  # the command runs later than its words are written
-            return None
-    if found is None or program.span.line in inside:
-        return None
-    return _read_list(script, found)
-
-
-def _read_list(script: LintedScript, word: Word) -> VisibleDevices | None:
-    """Return the GPUs that ``word`` lists; None if the list is not known."""
-    name, _, value = word.text.partition("=")
-    if not _LIST.fullmatch(value) or may_be_overridden(script, word):
-        return None
-    return VisibleDevices(name, len(set(value.split(","))), word)
-
-
 def check_visible_devices(
     script: LintedScript, commands: Iterable[LaunchCommand], sink: Sink
 ) -> None:
     """Report a launcher that starts more processes than the GPUs that it can see (L34)."""
-    if not any(name in script.text for name in DEVICES) or is_manifest(script):
+    if not any(name in script.text for name in DEVICES) or script.is_manifest:
         return
+    lists = DeviceLists(script)
     for command in commands:
         declared, launcher = command.declaration, command.launcher
         if declared is None or launcher is None or not declared.uses_visible_devices:
             continue
         started = _processes(script, command)
-        seen = find_visible_devices(script, command.words, _place(command, launcher))
+        seen = lists.find(command.words, _place(command, launcher))
         if started is None or seen is None or started[1] <= seen.count:
             continue
         flag, count = started
@@ -145,7 +158,7 @@ def _processes(script: LintedScript, command: LaunchCommand) -> tuple[str, int] 
     assert declared is not None
     name = (declared.size_flags or declared.total_flags or ("", ""))[1].replace("_", "-")
     flag, count = command.options.get(name), command.number(name)
-    if flag is None or count is None or may_be_overridden(script, flag.values[0]):
+    if flag is None or count is None or script.may_be_overridden(flag.values[0]):
         return None
     if declared.total_flags is not None:
         hosts = declared.total_flags[0].replace("_", "-")
