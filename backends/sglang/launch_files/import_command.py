@@ -62,17 +62,13 @@ _FACTORS = {"k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20, "": 1}
 
 def starts_sglang(words: list[Word]) -> bool:
     """Return True if ``words`` start SGLang's server or are the arguments of PARC's script."""
-    return any(map(_starts_server, statements(words)))
+    return bool(server_starts(words))
 
 
 def server_starts(words: Iterable[Word]) -> dict[int, Word]:
     """Return number of each statement that starts a server -> word that names the server."""
     found = {one[0].statement: _server_start(one) for one in statements(words)}
     return {number: word for number, word in found.items() if word is not None}
-
-
-def _starts_server(statement: list[Word]) -> bool:
-    return _server_start(statement) is not None
 
 
 def _server_start(statement: list[Word]) -> Word | None:
@@ -214,7 +210,7 @@ def read_settings(text: str, name: str) -> dict[str, str]:
     if not starts_sglang(words):
         return {}
     flags = server_flags(words, _ENGINES.search(text) is not None)
-    found = {flag.name: flag.values[0].text if flag.values else "" for flag in flags}
+    found = {flag.name: flag.value for flag in flags}
     checkpoint = found.pop("--model-path", "")
     own = {flag: value for flag, value in found.items() if flag not in OF_HOSTS}
     return own | ({"MODEL": checkpoint} if checkpoint else {})

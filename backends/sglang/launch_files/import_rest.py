@@ -26,7 +26,7 @@ def read_formats(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
 
 def _read_flag(flag: LaunchFlag, reading: Reading) -> bool:
     """Set the spec field of ``flag``; return False if no field can express the flag."""
-    value = flag.values[0].text if flag.values else ""
+    value = flag.value
     if flag.name in OF_HOSTS or IGNORED.get(flag.name) == value:
         return True
     if flag.name == "--dtype" and value in PRECISIONS:

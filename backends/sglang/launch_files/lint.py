@@ -100,7 +100,7 @@ def _check_layout(
         return []
     options = with_job_size(options, script)
     named = sure.get("--model-path")
-    checkpoint = named.values[0].text if named is not None and named.values else ""
+    checkpoint = named.value if named is not None else ""
     mode = sure.get("--disaggregation-mode")
     pool = mode.values[0].text if mode is not None and mode.values else "both"
     sizes = {"tp": tp // dp, "pp": pp, "dp": dp, "ep": ep}

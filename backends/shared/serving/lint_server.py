@@ -87,7 +87,7 @@ def check_values(flag: LaunchFlag, row: dict[str, Any]) -> FlagFault | None:
     """
     count = value_count(row)
     values = flag.values if count is None else flag.values[: max(count, 1)]
-    extra = flag.values[0].text if count == 0 and flag.values else ""
+    extra = flag.value if count == 0 else ""
     if _SWITCH_VALUE.fullmatch(extra):
         finding = Finding(
             f"{flag.name} takes no value, but {extra!r} follows",
@@ -142,14 +142,9 @@ def rules_without_sizes(
     return [SkippedRule(rule.code, fact) for rule in rules]
 
 
-def first_value(flag: LaunchFlag) -> str:
-    """Return the first value of ``flag``; empty if it has none."""
-    return flag.values[0].text if flag.values else ""
-
-
 def first_number(flag: LaunchFlag | None) -> int:
     """Return the whole number that ``flag`` sets; 1 if the flag is absent or sets none."""
-    return (whole_number(flag.values[0].text) or 1) if flag is not None and flag.values else 1
+    return (whole_number(flag.value) or 1) if flag is not None else 1
 
 
 def check_hosts(sizes: Sequence[str], sure: Mapping[str, LaunchFlag], sink: ScriptSink) -> None:
@@ -177,7 +172,7 @@ def check_hosts(sizes: Sequence[str], sure: Mapping[str, LaunchFlag], sink: Scri
         )
         sink.report("V05", finding, span=nodes.word.span)
     rank = sure.get("--node-rank")
-    index = whole_number(rank.values[0].text) if rank is not None and rank.values else None
+    index = whole_number(rank.value) if rank is not None else None
     if rank is not None and index is not None and index >= hosts > 0:
         finding = Finding(
             f"--node-rank {index} does not exist among {hosts} hosts",

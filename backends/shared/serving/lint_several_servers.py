@@ -141,13 +141,9 @@ def _read_server(
     return _Server(
         first,
         devices,
-        defaults.memory_share if share is None else _as_share(_value(share)),
-        defaults.port if port is None else whole_number(_value(port)),
+        defaults.memory_share if share is None else _as_share(share.value),
+        defaults.port if port is None else whole_number(port.value),
     )
-
-
-def _value(flag: LaunchFlag) -> str:
-    return flag.values[0].text if flag.values else ""
 
 
 def _as_share(text: str) -> float | None:

@@ -53,7 +53,7 @@ _ENGINES = engines_line("TensorRT-LLM")
 
 def starts_tensorrt_llm(words: list[Word]) -> bool:
     """Return True if ``words`` start a server of TensorRT-LLM."""
-    return any(_is_server(word) for word in words)
+    return bool(server_starts(words))
 
 
 def server_starts(words: Iterable[Word]) -> dict[int, Word]:
@@ -147,7 +147,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
 def _read_flag(flag: LaunchFlag, reading: Reading, from_parc: bool) -> bool:
     """Set the spec field of ``flag``; return False if no field can express the flag."""
-    value = flag.values[0].text if flag.values else ""
+    value = flag.value
     if flag.name in OF_HOSTS or (flag.name == "--backend" and value == "pytorch"):
         return True
     if flag.name == MEMORY and re.fullmatch(r"0?\.[0-9]{1,6}", value):
@@ -170,7 +170,7 @@ def read_settings(text: str, name: str) -> dict[str, str]:
     if engines is None and not starts_tensorrt_llm(words):
         return {}
     flags = server_flags(words, engines is not None)
-    found = {flag.name: flag.values[0].text if flag.values else "" for flag in flags}
+    found = {flag.name: flag.value for flag in flags}
     own = {flag: value for flag, value in found.items() if flag not in OF_HOSTS}
     model = next(_served_model(words), None)
     return own | ({"MODEL": model.text} if model is not None else {})

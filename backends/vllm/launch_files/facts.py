@@ -98,7 +98,7 @@ def vllm_facts(
 
 def flag_number(flag: LaunchFlag | None) -> int | None:
     """Return the whole number that ``flag`` sets; None if the flag is absent or sets none."""
-    return whole_number(flag.values[0].text) if flag is not None and flag.values else None
+    return whole_number(flag.value) if flag is not None else None
 
 
 def _spec_tree(model: str, sure: Mapping[str, LaunchFlag], options: LintOptions) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def read_settings(text: str, name: str) -> dict[str, str]:
     signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_script_from_parc(reading) else ()))
     flags = [_normalized_flag(flag) for flag in flags_in_statements(words, signs)]
     found = {
-        flag.name: flag.values[0].text if flag.values else ""
+        flag.name: flag.value
         for flag in flags
         if flag.name.startswith("--") and flag.name not in OF_HOSTS
     }

@@ -69,7 +69,7 @@ def _read_flag(flag: LaunchFlag, reading: Reading) -> bool:
 
     Flags that PARC's script sets for each host need no field; True is returned for these flags too.
     """
-    value = flag.values[0].text if flag.values else ""
+    value = flag.value
     if (flag.name == EXECUTOR and value == "mp") or flag.name in OF_HOSTS:
         return True
     found = _field_of_flag(flag.name, value, reading)

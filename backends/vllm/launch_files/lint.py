@@ -15,7 +15,6 @@ from parc.backends.shared.serving.lint_server import (
     check_hosts,
     check_values,
     field_spans,
-    first_value,
     report_flag_faults,
     rules_without_sizes,
     statements_of_others,
@@ -165,7 +164,7 @@ def _check_gpus(
     """
     backend = command.sure.get("--distributed-executor-backend")
     executor = "--distributed-executor-backend"
-    alone = executor not in written or (backend is not None and first_value(backend) == "mp")
+    alone = executor not in written or (backend is not None and backend.value == "mp")
     if command.is_open or not alone or any(name in written for name in OF_SEVERAL_HOSTS):
         return
     local = "--data-parallel-size-local"
@@ -237,7 +236,7 @@ def _served_checkpoint(script: LintedScript, sure: Mapping[str, LaunchFlag]) -> 
         if word.text == "serve" and not model.is_flag and not model.dynamic:
             return model.text
     named = sure.get("--model")
-    return named.values[0].text if named is not None and named.values else ""
+    return named.value if named is not None else ""
 
 
 def _value_count(version: str, name: str) -> int | None:
@@ -257,7 +256,7 @@ def _check_flag(version: str, written: Collection[str], flag: LaunchFlag) -> Fla
         return "F01", explain_unknown_flag(flag.name, version)
     # A name such as --speculative-config.method sets one key of a JSON value.
     fault = None if "." in flag.name else check_values(flag, row)
-    value = first_value(flag)
+    value = flag.value
     if fault is None or flag.name != TYPE or not QUANTIZED.fullmatch(value):
         return fault
     format_flag = " --quantization fp8" if FLOAT8.search(value) and FORMAT not in written else ""

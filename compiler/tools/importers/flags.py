@@ -92,6 +92,11 @@ class LaunchFlag:
     word: Word
     values: tuple[Word, ...]
 
+    @property
+    def value(self) -> str:
+        """First value; empty if the flag has none."""
+        return self.values[0].text if self.values else ""
+
 
 def precedes_command(flag: LaunchFlag, starts: Mapping[int, Word]) -> bool:
     """Return True if the flag comes before the command of its statement.

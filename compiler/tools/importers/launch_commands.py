@@ -170,7 +170,7 @@ def read_srun_flag(flag: LaunchFlag, reading: Reading) -> None:
 
     Report a flag that neither a spec field nor PARC's own srun command sets.
     """
-    value = flag.values[0].text if flag.values else ""
+    value = flag.value
     reading.account(flag.word.span)
     if flag.name in _SRUN_SET or flag.name.startswith("$"):
         return
@@ -320,7 +320,7 @@ def read_container_command(command: ContainerCommand, reading: Reading) -> None:
         set_spec_field(reading, "launch.slurm.container_runtime", "apptainer", at)
     mounts = []
     for flag in command.flags:
-        value = flag.values[0].text if flag.values else ""
+        value = flag.value
         reading.account(flag.word.span)
         if flag.name == "--bind":
             mounts += known_mounts(flag, value, _OWN_MOUNTS.__contains__, reading)

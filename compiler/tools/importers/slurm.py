@@ -170,7 +170,7 @@ def _read_extra_directive(flag: LaunchFlag, reading: Reading) -> None:
     Used for directives that have no spec field of their own. Directives that ``extra`` does not
     accept are reported.
     """
-    value = flag.values[0].text if flag.values else ""
+    value = flag.value
     if flag.name not in EXTRA or not (value or flag.name in _SWITCHES):
         _report_ignored_directive(flag, reading)
         return

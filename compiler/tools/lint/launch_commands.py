@@ -66,12 +66,7 @@ class LaunchCommand:
     def number(self, option: str) -> int | None:
         """Return the whole number that an option of the launcher sets; None if it is unknown."""
         flag = self.options.get(option.replace("_", "-"))
-        return whole_number(option_text(flag)) if flag is not None else None
-
-
-def option_text(flag: LaunchFlag | None) -> str:
-    """Return the first value of ``flag``; empty if the flag is absent or has no value."""
-    return flag.values[0].text if flag is not None and flag.values else ""
+        return whole_number(flag.value) if flag is not None else None
 
 
 def read_launch_commands(script: LintedScript) -> list[LaunchCommand]:
@@ -238,7 +233,7 @@ def _options(script: LintedScript, flags: Iterable[LaunchFlag]) -> dict[str, Lau
     for flag in flags:
         name = flag.name.replace("_", "-")
         given = found.get(name, flag)
-        same = given is not None and option_text(given) == option_text(flag)
+        same = given is not None and given.value == flag.value
         found[name] = flag if same and flag.word.span.line not in script.branches else None
     return found
 

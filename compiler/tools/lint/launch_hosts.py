@@ -124,10 +124,10 @@ def _check_gpus_of_host(words: list[Word], text: str, gpus: int, span: Span, sin
     if processes is None or int(processes[1]) <= gpus:
         return
     finding = Finding(
-        f"the job has {gpus} GPU{'s' * (gpus > 1)} per host, but its launcher starts "
-        f"{processes[1]} processes per host",
+        f"the job has {gpus} GPUs per host, but its launcher starts {processes[1]} processes per "
+        "host",
         label="Slurm hides all other GPUs of the host from the job",
-        help=f"or start {gpus} process{'es' * (gpus > 1)} per host: --nproc-per-node {gpus}",
+        help=f"or start {gpus} processes per host: --nproc-per-node {gpus}",
         fix=f"--gpus-per-node={processes[1]}",
         causes=(Cause("", "started here", words[0].span),),
     )
@@ -140,8 +140,7 @@ def _check_visible_gpus(text: str, words: list[Word], visible: int, span: Span, 
     if processes is None or int(processes[1]) <= visible:
         return
     finding = Finding(
-        f"a task sees {visible} GPU{'s' * (visible > 1)}, but its launcher starts {processes[1]} "
-        "processes",
+        f"a task sees {visible} GPUs, but its launcher starts {processes[1]} processes",
         label="Slurm hides all other GPUs of the host from the task",
         fix=f"--gpus-per-node={processes[1]}" if visible == 1 else f"--nproc-per-node {visible}",
         causes=(Cause("", "started here", words[0].span),),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.tools.importers.flags import job_size_flags, whole_number
+from parc.compiler.tools.importers.flags import job_size_flags
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
     shell_words,
@@ -26,7 +26,12 @@ from parc.compiler.tools.lint.launch_commands import (
 )
 from parc.compiler.tools.lint.launch_hosts import lint_hosts
 from parc.compiler.tools.lint.launch_network import check_network
-from parc.compiler.tools.lint.launch_tasks import MOST, SlurmOption, check_tasks, gpus_per_host
+from parc.compiler.tools.lint.launch_tasks import (
+    SlurmOption,
+    check_tasks,
+    gpus_per_host,
+    parse_count,
+)
 from parc.compiler.tools.lint.launcher_hosts import check_launcher_hosts
 from parc.compiler.tools.lint.script import LintedScript
 from parc.compiler.tools.lint.visible_devices import check_visible_devices
@@ -99,7 +104,7 @@ def read_job_size(script: LintedScript) -> JobSize:
     Flags of a launcher, such as torchrun's ``--nnodes``, override the ``#SBATCH`` directives.
     """
     options = {option.name: option.value for option in directive_options(script)}
-    nodes = _parse_count(options.get("--nodes", ""))
+    nodes = parse_count(options.get("--nodes", ""))
     host_flags, process_flags = job_size_flags()
     launched = set(_launcher_values(script, process_flags))
     hosts = set(_launcher_values(script, host_flags))
@@ -115,12 +120,6 @@ def _single_value(found: set[int | None]) -> int | None:
     return next(iter(found)) if len(found) == 1 else None
 
 
-def _parse_count(text: str) -> int | None:
-    """Return ``text`` as a number of hosts or GPUs; None unless it is an integer from 1 to MOST."""
-    number = whole_number(text)
-    return number if number and number <= MOST else None
-
-
 def _launcher_values(script: LintedScript, names: tuple[str, ...]) -> Iterator[int | None]:
     """Yield the value of each occurrence of the flags ``names``; None for an uncertain value.
 
@@ -129,12 +128,12 @@ def _launcher_values(script: LintedScript, names: tuple[str, ...]) -> Iterator[i
     """
     for flag in script.flags(names):
         if flag.name in names:
-            text = flag.values[0].text if flag.values else ""
+            text = flag.value
             sure = flag.word.span.line not in script.branches
             if sure and _SET_BY_SLURM.fullmatch(text):
                 yield OF_SLURM
             else:
-                yield _parse_count(text) if sure else None
+                yield parse_count(text) if sure else None
 
 
 def starts_job_launcher(script: LintedScript) -> bool:
@@ -219,7 +218,7 @@ def _check_time(limit: SlurmOption | None, sink: Sink) -> None:
 
 def _check_segment(segment: SlurmOption | None, nodes: int | None, sink: Sink) -> None:
     """Report a segment size that does not divide the number of hosts, which Slurm rejects (L28)."""
-    size = _parse_count(segment.value) if segment is not None else None
+    size = parse_count(segment.value) if segment is not None else None
     if segment is None or size is None or nodes is None or nodes % size == 0:
         return
     valid = map(str, divisors(nodes, MOST_SEGMENT))

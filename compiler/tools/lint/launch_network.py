@@ -72,7 +72,7 @@ def _check_master(
         sink.report("L09", finding, span=word.span)
         return
     for flag in script.sure_flags(script.flags(_MASTER)):
-        host = flag.values[0].text if flag.name in _MASTER and flag.values else ""
+        host = flag.value if flag.name in _MASTER else ""
         if host in _LOCAL_HOSTS:
             finding = Finding(
                 f"{flag.name} is {host!r}, which is a different machine on every host",

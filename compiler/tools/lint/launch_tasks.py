@@ -8,12 +8,15 @@ from collections.abc import Iterable, Mapping
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import whole_number
-from parc.compiler.tools.lint.launch_commands import LaunchCommand, option_text
+from parc.compiler.tools.lint.launch_commands import LaunchCommand
 
 _PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
 _TRAINING = re.compile(r"(?:^|/)(?:pretrain|train|finetune)(?!\w*(?:token|vocab|bpe))\w*\.py$")
 """Matches a program with one rank per GPU; programs that train a tokenizer use no GPU."""
 GPU_OPTIONS = ("--gpus-per-node", "--gres", "--gpus", "--gpus-per-task")
+
+MOST = 999_999
+"""Maximum number of hosts, and of GPUs per host; larger numbers count as unknown."""
 
 
 @frozen
@@ -54,7 +57,7 @@ def check_tasks(
         if command.srun is None:
             continue
         given = {
-            name: SlurmOption(name, option_text(flag), flag.word.span)
+            name: SlurmOption(name, flag.value, flag.word.span)
             for name, flag in command.srun.items()
         }
         options = {**directives, **given}
@@ -103,7 +106,7 @@ def _check_command(
         return False
     wanted = next(one for name in GPU_OPTIONS if (one := options.get(name)) is not None)
     finding = Finding(
-        f"srun starts {tasks.count} tasks per host, but each host has {gpus} GPU{'s' * (gpus > 1)}",
+        f"srun starts {tasks.count} tasks per host, but each host has {gpus} GPUs",
         label=f"each task is one rank of {program.rpartition('/')[2]}: {tasks.count - gpus} of "
         f"{tasks.count} ranks have no GPU of their own",
         help=f"or request {tasks.count} GPUs per host: {_request(wanted, tasks)}",
@@ -172,11 +175,12 @@ def gpus_per_host(options: Mapping[str, str], nodes: int | None) -> int | None:
     return per_node
 
 
-MOST = 999_999
-"""Maximum number of hosts, and of GPUs per host; larger numbers count as unknown."""
-
-
 def _count(text: str) -> int | None:
     """Return the number at the end of ``text``, such as ``h100:8``; None if there is none."""
-    number = whole_number(text.rpartition(":")[2])
+    return parse_count(text.rpartition(":")[2])
+
+
+def parse_count(text: str) -> int | None:
+    """Return ``text`` as a number of hosts or GPUs; None unless it is an integer from 1 to MOST."""
+    number = whole_number(text)
     return number if number and number <= MOST else None

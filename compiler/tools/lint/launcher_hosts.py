@@ -7,10 +7,7 @@ import re
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.importers.launch_commands import is_python_program
-from parc.compiler.tools.lint.launch_commands import (
-    LaunchCommand,
-    option_text,
-)
+from parc.compiler.tools.lint.launch_commands import LaunchCommand
 from parc.compiler.tools.lint.launch_tasks import SlurmOption
 from parc.compiler.tools.lint.script import LintedScript
 
@@ -37,6 +34,7 @@ _TASKS = re.compile(r"--ntasks(?!-)|^#SBATCH.*\s-n", re.M)
 """Matches an option with the number of all tasks, which may be fewer than the hosts."""
 _BACKGROUND = re.compile(r"^(?>[^#\n]*?\bsrun\b)[^\n]*[^&>]&\s*$", re.M)
 """Matches a line with srun that runs in the background."""
+_OF_SLURM = re.compile(r"\$\{?SLURM_(?:JOB_NUM_)?N?NODES\}?")
 _RANK_VARIABLE = re.compile(r"\b((?:NODE|MACHINE|HOST)_RANK|RANK)=")
 _TRAINS = re.compile(r"(?:^|[/.])(?:pretrain|train|finetune|sft)\w*(?:\.py)?$")
 
@@ -93,10 +91,8 @@ def _explain_idle(
     rest = allocated - joined
     alone = "every host trains a model of its own, and none of them communicates with another"
     return Finding(
-        f"the launcher joins {joined} host{'s' * (joined > 1)}, but the job has {allocated}",
-        label=alone
-        if joined == 1
-        else f"{rest} host{'s' * (rest > 1)} of the job wait without work",
+        f"the launcher joins {joined} hosts, but the job has {allocated}",
+        label=alone if joined == 1 else f"{rest} hosts of the job wait without work",
         help=f"or request fewer hosts: #SBATCH --nodes={joined}",
         fix=f'{flag.name} "$SLURM_NNODES"',
         causes=causes,
@@ -108,7 +104,7 @@ def _hosts(command: LaunchCommand) -> tuple[LaunchFlag | None, int, int]:
     declared = command.declaration
     flags = (declared.total_flags or declared.size_flags) if declared is not None else None
     flag = command.options.get((flags[0] if flags else HOST_FLAG).replace("_", "-"))
-    match = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", option_text(flag))
+    match = re.fullmatch(r"(\d{1,6})(?::(\d{1,6}))?", flag.value) if flag is not None else None
     if flag is None or match is None:
         return None, 0, 0
     return flag, int(match[1]), int(match[2] or match[1])
@@ -155,7 +151,7 @@ def _check_missing_rank(
         return
     flag, hosts, _ = _hosts(command)
     given = command.options.get(HOST_FLAG)
-    if flag is None and re.fullmatch(r"\$\{?SLURM_(?:JOB_NUM_)?N?NODES\}?", option_text(given)):
+    if flag is None and given is not None and _OF_SLURM.fullmatch(given.value):
         flag, hosts = given, allocated or 0
     if flag is None or hosts < 2 or script.may_be_overridden(flag.values[0]):
         return

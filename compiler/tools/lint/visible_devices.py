@@ -35,8 +35,8 @@ class VisibleDevices:
 
     @property
     def text(self) -> str:
-        """Return ``CUDA_VISIBLE_DEVICES lists 4 GPUs``."""
-        return f"{self.name} lists {self.count} GPU{'s' * (self.count != 1)}"
+        """Clause of a finding, such as ``CUDA_VISIBLE_DEVICES lists 4 GPUs``."""
+        return f"{self.name} lists {self.count} GPUs"
 
 
 class DeviceLists:
