@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.value_range import LAST_PORT
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.formats import BackendImporters
 from parc.compiler.topology.readers.document import DocumentNode, leaves_by_path, read_document
@@ -46,7 +47,6 @@ WRITTEN: dict[str, tuple[Any, ...]] = {
     "fsdp_config.fsdp_version": (2,),
 }
 """Key without a field in the spec -> values that are equal to what PARC writes."""
-LAST_PORT = 65535
 SET_BY_LAUNCHERS = ("machine_rank", "main_process_ip")
 """Keys that PARC's launch scripts set on each host."""
 

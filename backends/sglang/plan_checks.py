@@ -12,12 +12,12 @@ from parc.backends.shared.launch_rules import (
     report_remote_code,
     require_internal_balancer,
 )
+from parc.backends.value_range import LAST_PORT
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("sglang",)
-LAST_PORT = 65535
 LOW_LATENCY_TOKENS = 128
 """Tokens per rank for which DeepEP's low-latency buffers are allocated by default
 (environ.py, SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK)."""

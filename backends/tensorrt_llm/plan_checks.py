@@ -17,13 +17,13 @@ from parc.backends.shared.versions import is_in_range
 from parc.backends.tensorrt_llm.arguments import NAME
 from parc.backends.tensorrt_llm.defaults import BLOCK_TOKENS
 from parc.backends.tensorrt_llm.extra_arguments import check_launch_args
+from parc.backends.value_range import LAST_PORT
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import ServingPlan
 from parc.compiler.topology.arrange_hosts import engine_hosts
 
 TARGETS = (NAME,)
-LAST_PORT = 65535
 FAMILIES = {
     **dict.fromkeys(("deepseek_v3", "gemma3_text", "llama", "llama4_text", "mistral"), "1.0.0"),
     **dict.fromkeys(("mixtral", "nemotron", "qwen2", "qwen3", "qwen3_moe"), "1.0.0"),

@@ -8,6 +8,7 @@ from parc.backends.shared.launch_rules import (
     report_remote_code,
 )
 from parc.backends.shared.versions import parse_version
+from parc.backends.value_range import LAST_PORT
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
 from parc.backends.vllm.extra_arguments import check_launch_args
@@ -17,7 +18,6 @@ from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
-LAST_PORT = 65535
 CUSTOM_ALL_REDUCE = 2
 """Largest number of PCIe GPUs for vLLM's own all-reduce (distributed/custom_all_reduce.py)."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

@@ -12,8 +12,7 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.ir.divisors import divisors
-from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.search.search_idle_hosts import search_other_problem
 
 LARGEST_CHANGE = 0.15
 """Largest change of the batch that is suggested, as a fraction (heuristic). The learning rate is
@@ -31,23 +30,27 @@ def advise_batch(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     # G04 suggests a batch if hosts stay idle.
     if decided or plan.layout.world < problem.cluster.gpus:
         return
-    now = problem.job.global_batch / plan.estimate.time.total_seconds
-    best, batch, seconds, layout = now, 0, 0.0, plan.layout
-    sizes = (problem.job.global_batch, problem.cluster.gpus, plan.layout.dp)
-    for other in better_divisible_batches(*sizes)[:MAX_SEARCHES]:
-        changed = replace(problem, job=replace(problem.job, global_batch=other))
-        search = search_layouts(cost_model_for(changed, cost_model.framework), None)
-        if search is not None and other / search.ranked[0].step_seconds > best:
-            chosen = search.ranked[0]
-            best, batch, seconds = other / chosen.step_seconds, other, chosen.step_seconds
-            layout = chosen.layout
-    if best < (1 + MIN_GAIN) * now:
+    job, seconds = problem.job, plan.estimate.time.total_seconds
+    batches = better_divisible_batches(job.global_batch, problem.cluster.gpus, plan.layout.dp)
+    found = []
+    for batch in batches[:MAX_SEARCHES]:
+        changed = replace(problem, job=replace(job, global_batch=batch))
+        search = search_other_problem(changed, cost_model.framework)
+        if search is not None:
+            found.append((batch, search.ranked[0]))
+    batch, best = max(
+        found,
+        key=lambda one: one[0] / one[1].step_seconds,
+        default=(job.global_batch, plan.search.ranked[0]),
+    )
+    gain = batch / best.step_seconds / (job.global_batch / seconds) - 1
+    if gain < MIN_GAIN:
         return
     finding = Finding(
-        message=f"a global batch of {batch:,} sequences instead of {problem.job.global_batch:,} "
-        f"would train {100 * (best / now - 1):.0f} % more tokens per second",
-        label=f"{seconds:.3g} s per step with {_sizes(layout)}, instead of "
-        f"{plan.estimate.time.total_seconds:.3g} s with {_sizes(plan.layout)}",
+        message=f"a global batch of {batch:,} sequences instead of {job.global_batch:,} would "
+        f"train {100 * gain:.0f} % more tokens per second",
+        label=f"{best.step_seconds:.3g} s per step with {_sizes(best.layout)}, instead of "
+        f"{seconds:.3g} s with {_sizes(plan.layout)}",
         help="the data-parallel size must divide the batch; the batch is a part of the training "
         "recipe, so PARC does not change it",
         fix=f"job.global_batch: {batch}",
@@ -62,17 +65,16 @@ def better_divisible_batches(batch: int, world: int, dp: int) -> list[int]:
     a batch further away than one before it is left out.
     """
     found: list[int] = []
+    nearest = LARGEST_CHANGE * batch
     for size in reversed(divisors(world)):
         if size <= dp:
             break
-        near = min(
-            (count * size for count in (batch // size, batch // size + 1) if count),
-            key=lambda one: abs(one - batch),
-        )
+        below = batch // size * size
+        near = below if below and batch - below <= below + size - batch else below + size
         distance = abs(near - batch)
-        nearest = min((abs(one - batch) for one in found), default=LARGEST_CHANGE * batch)
         if 0 < distance < nearest:
             found.append(near)
+            nearest = distance
     return found
 
 

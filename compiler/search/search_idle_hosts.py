@@ -76,7 +76,7 @@ def _try_parts_of_cluster(cost_model: CostModel, counts: list[int]) -> list[Sear
     problem, framework = cost_model.problem, cost_model.framework
 
     def searched(cluster: Cluster) -> Search | None:
-        return _search_part(replace(problem, cluster=cluster), framework)
+        return search_other_problem(replace(problem, cluster=cluster), framework)
 
     found = (searched(_with_fewer_hosts(problem.cluster, nodes)) for nodes in counts)
     trials = list(islice((one for one in found if one is not None), MAX_TRIALS))
@@ -213,10 +213,10 @@ def _search_whole_cluster(cost_model: CostModel, sink: Sink) -> Search | None:
     return _remember(key, search)
 
 
-def _search_part(problem: Problem, framework: Framework) -> Search | None:
-    """Return the result of the layout search on a part of the cluster; None without layouts.
+def search_other_problem(problem: Problem, framework: Framework) -> Search | None:
+    """Return the result of the layout search for a change of the spec; None without layouts.
 
-    Errors are not reported, because the spec does not ask for this part.
+    Errors are not reported, because the spec does not ask for this change.
     """
     key = _search_key(problem, framework)
     search = _recent[key] if key in _recent else search_layouts(cost_model_for(*key), None)

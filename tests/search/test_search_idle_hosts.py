@@ -185,7 +185,7 @@ def test_host_counts_without_a_layout_do_not_use_up_the_trials(
         tried.append(problem.cluster.nodes)
         return None if problem.cluster.nodes > 2 else problem
 
-    monkeypatch.setattr(search_idle_hosts, "_search_part", search)
+    monkeypatch.setattr(search_idle_hosts, "search_other_problem", search)
     found = search_idle_hosts._try_parts_of_cluster(cost_model, [4, 3, 2, 1])
     assert tried == [4, 3, 2, 1]
     assert len(found) == 2

@@ -38,6 +38,7 @@ def cached_layer_activations(
         """Compute the activation bytes of one layer by module; the caller caches the result."""
         length = cost_model.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
+        load = cost_model.problem.job.busiest_rank_load(layout.ep)
         busiest = program if load == 1.0 else replace(program, routed_load=load)
         layer = layer_activations(cost_model.problem.model, layout, kind, batch, busiest)
         keys = gathered_key_value_bytes(cost_model, layout) if kind.attends else 0.0
@@ -45,7 +46,6 @@ def cached_layer_activations(
         buffers = graph_buffer_bytes(cost_model, layout, kind)
         return replace(layer, residual=layer.residual + buffers) if buffers else layer
 
-    load = cost_model.problem.job.busiest_rank_load(layout.ep)
     key = ("layer", kind, _layer_key(cost_model, layout), program.name)
     return cost_model.cached(key, compute_layer_activations)
 

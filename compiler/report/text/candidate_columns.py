@@ -14,7 +14,11 @@ from typing import Any, Generic, Literal, TypeVar
 from parc.compiler.ir import AnyPlan, Layout, ServingLayout
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import ZeroPlus
-from parc.compiler.report.text.layout_text import format_offload, format_recompute
+from parc.compiler.report.text.layout_text import (
+    format_offload,
+    format_recompute,
+    name_cp_exchange,
+)
 
 L = TypeVar("L", Layout, ServingLayout)
 Shown = Literal["always", "if different", "if needed"]
@@ -91,12 +95,6 @@ def _format_stages(layout: Layout) -> str:
     return "+".join(f"{layers}x{count}" if count > 1 else str(layers) for layers, count in runs)
 
 
-def _format_exchange(layout: Layout) -> str:
-    """Return the communication of context parallelism, such as ``a2a+p2p 4 x 2``."""
-    levels = f" {layout.cp_a2a} x {layout.cp_p2p}" if layout.cp_a2a > 1 else ""
-    return "none" if layout.cp == 1 else layout.cp_comm + levels
-
-
 def _format_zero_plus(zero: ZeroPlus) -> str:
     """Return the settings of ZeRO++, such as ``hpz 8, 8-bit weights``."""
     words = [f"hpz {zero.hpz}"] if zero.hpz > 1 else []
@@ -113,7 +111,7 @@ TRAINING_COLUMNS: tuple[LayoutColumn[Layout], ...] = (
     *map(_size, (*EXPERT_SIZES, "micro_batch")),
     *(_size(name, "if different") for name in ("dp_replicate", "zero_stage", "gtp", "egtp")),
     LayoutColumn(
-        "cp_exchange", _format_exchange, ("cp_comm", "cp_a2a"), "if different", title="cp exchange"
+        "cp_exchange", name_cp_exchange, ("cp_comm", "cp_a2a"), "if different", title="cp exchange"
     ),
     LayoutColumn(
         "offload",

@@ -37,10 +37,14 @@ def format_cp_exchange(layout: Layout) -> list[str]:
     An example is ``["cp by a2a+p2p 4 x 2"]``. The list is empty if cp is 1 or if the exchange is a
     ring, which is the default.
     """
-    if layout.cp == 1 or layout.cp_comm == "p2p":
-        return []
+    is_usual = layout.cp == 1 or layout.cp_comm == "p2p"
+    return [] if is_usual else [f"cp by {name_cp_exchange(layout)}"]
+
+
+def name_cp_exchange(layout: Layout) -> str:
+    """Return the exchange of context parallelism, such as ``a2a+p2p 4 x 2``; ``none`` for cp 1."""
     levels = f" {layout.cp_a2a} x {layout.cp_p2p}" if layout.cp_a2a > 1 else ""
-    return [f"cp by {layout.cp_comm}{levels}"]
+    return "none" if layout.cp == 1 else layout.cp_comm + levels
 
 
 def format_zero(layout: Layout) -> list[str]:
