@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from parc.compiler.catalog.find_hardware import find_gpus, node_for_gpu
 from parc.compiler.catalog.library import Library, look_up_entry
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.flow_yaml import flow_text
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
@@ -102,7 +102,7 @@ def _hosts_with_gpus(
     settings = []
     if per_host != size:
         facts = {**(node if isinstance(node, dict) else {"base": node}), "gpus_per_node": per_host}
-        settings.append(f"cluster.node: {json.dumps(facts).replace(chr(34), '')}")
+        settings.append(f"cluster.node: {flow_text(facts)}")
     elif chosen:
         settings.append(f"cluster.node: {chosen}")
     if cluster.get("nodes") != hosts:
@@ -142,10 +142,9 @@ def _set_example_of_missing_cluster(count: int, library: Library, sink: Sink) ->
     """Change the example for a missing section ``cluster`` to one with ``count`` GPUs."""
     size = library.entry("nodes", _EXAMPLE_NODE)["gpus_per_node"]
     hosts, per_host = _even_split(count, size, None)
-    node = _EXAMPLE_NODE
-    if per_host != size:
-        node = f"{{base: {_EXAMPLE_NODE}, gpus_per_node: {per_host}}}"
-    fix = f"set cluster, for example cluster: {{node: {node}, nodes: {hosts}}}"
+    changed = {"base": _EXAMPLE_NODE, "gpus_per_node": per_host}
+    cluster = {"node": _EXAMPLE_NODE if per_host == size else changed, "nodes": hosts}
+    fix = f"set cluster, for example cluster: {flow_text(cluster)}"
     for found in sink.diagnostics:
         if found.code == "PARC-X08" and found.path == "cluster":
             sink.replace_finding(found, replace(found.finding, fix=fix))

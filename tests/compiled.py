@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import parc
 from parc.backends.registry import default_targets
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan, AnyProblem, Plan
 from parc.compiler.pipeline import emit_plan, plan_spec, resolve_spec
 from parc.compiler.spec.load import read_spec_tree
@@ -138,6 +139,11 @@ def verification_codes(files: Files) -> set[str]:
     sink = Sink()
     verify_output(files, sink)
     return {one.code.removeprefix("PARC-") for one in sink.diagnostics}
+
+
+def findings_of(spec: Spec, code: str) -> list[Finding]:
+    """Return the findings with ``code``, such as ``PARC-G05``, on a spec."""
+    return [found.finding for found in parc.check(spec) if found.code == code]
 
 
 def messages_of(sink: Sink) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from parc.compiler.diagnostics.flow_yaml import flow_text
 from parc.compiler.ir import Layout, Problem
 
 
@@ -31,7 +31,7 @@ def format_layout_fields(problem: Problem, layout: Layout) -> str:
     fields["recompute"] = _recompute_field(layout)
     if layout.offload.optimizer != "none" or layout.offload.activations:
         fields["offload"] = _offload_field(layout)
-    return f"layout: {_flow(fields)}"
+    return f"layout: {flow_text(fields)}"
 
 
 def _recompute_field(layout: Layout) -> str | dict[str, Any]:
@@ -51,13 +51,5 @@ def _offload_field(layout: Layout) -> dict[str, Any]:
     """Return the value of ``layout.offload``."""
     offload = layout.offload
     named: dict[str, Any] = {"optimizer": offload.optimizer, "parameters": offload.parameters}
-    # The path is the user's text, so it is quoted; YAML reads strings of JSON.
-    named |= {"nvme_path": json.dumps(offload.nvme_path)} if offload.nvme_path else {}
+    named |= {"nvme_path": offload.nvme_path} if offload.nvme_path else {}
     return named | ({"activations": list(offload.activations)} if offload.activations else {})
-
-
-def _flow(value: Any) -> str:
-    """Return ``value`` as YAML in flow style. Its texts need no quotes."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
-    return "[" + ", ".join(map(_flow, value)) + "]" if isinstance(value, list) else str(value)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-import parc
 from parc.compiler.checks.advise_batch import LARGEST_CHANGE, better_divisible_batches
-from tests.compiled import Spec, changed, plan_of
+from tests.compiled import Spec, changed, findings_of, plan_of
 
 SPEC: Spec = {
     "parc": 1,
@@ -19,11 +18,6 @@ SPEC: Spec = {
     "job": {"sequence_length": 4096, "global_batch": 7},
     "emit": ["fsdp"],
 }
-
-
-def hints(document: Spec) -> list[Any]:
-    """Return the findings of G14 for a spec."""
-    return [one.finding for one in parc.check(document) if one.code == "PARC-G14"]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +34,7 @@ def hints(document: Spec) -> list[Any]:
 )
 def test_the_batch_gives_the_promised_throughput(edits: dict[str, Any]) -> None:
     spec = changed(SPEC, edits)
-    (found,) = hints(spec)
+    (found,) = findings_of(spec, "PARC-G14")
     promised = re.search(r"would train (\d+) % more", found.message)
     batch = re.fullmatch(r"job.global_batch: (\d+)", found.fix)
     assert promised
@@ -50,7 +44,7 @@ def test_the_batch_gives_the_promised_throughput(edits: dict[str, Any]) -> None:
     gain = better.estimate.tokens_per_second / plan_of(spec).estimate.tokens_per_second - 1
     assert 100 * gain == pytest.approx(int(promised[1]), abs=1)
     assert better.layout.dp > plan_of(spec).layout.dp
-    assert hints(better_spec) == []
+    assert findings_of(better_spec, "PARC-G14") == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +53,7 @@ def test_the_batch_gives_the_promised_throughput(edits: dict[str, Any]) -> None:
     ids=["divisible", "fixed dp", "another goal"],
 )
 def test_no_hint_without_a_gain_or_if_the_spec_decides(edits: dict[str, Any]) -> None:
-    assert hints(changed(SPEC, edits)) == []
+    assert findings_of(changed(SPEC, edits), "PARC-G14") == []
 
 
 @pytest.mark.parametrize("world", [8, 24, 288, 16_384])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import parc
+from tests.compiled import findings_of
 
 LAYOUT = {"tp": 1, "cp": 1, "pp": 1, "ep": 32, "etp": 1, "micro_batch": 1}
 
@@ -25,7 +26,7 @@ def spec(model: str = "qwen3-30b-a3b", ep: int = 32, **job: Any) -> dict[str, An
 
 def hints(document: dict[str, Any]) -> list[str]:
     """Return the labels of M16 for a spec."""
-    return [found.finding.label for found in parc.check(document) if found.code == "PARC-M16"]
+    return [one.label for one in findings_of(document, "PARC-M16")]
 
 
 SHARED_UPLINKS = {

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-import parc
-from tests.compiled import Spec, changed, plan_of
+from tests.compiled import Spec, changed, findings_of, plan_of
 
 SPEC: Spec = {
     "parc": 1,
@@ -19,11 +18,6 @@ SPEC: Spec = {
 }
 
 
-def hints(document: Spec) -> list[Any]:
-    """Return the findings of G12 for a spec."""
-    return [one.finding for one in parc.check(document) if one.code == "PARC-G12"]
-
-
 @pytest.mark.parametrize(
     ("node", "tp", "precisions"), [("dgx-h100", 2, ["fp8"]), ("dgx-b200", 1, ["fp8", "mxfp8"])]
 )
@@ -31,7 +25,7 @@ def test_the_hint_gives_the_step_time_of_the_fastest_precision(
     node: str, tp: int, precisions: list[str]
 ) -> None:
     spec = changed(SPEC, {"cluster.node": node, "layout.tp": tp})
-    (found,) = hints(spec)
+    (found,) = findings_of(spec, "PARC-G12")
     plans = {one: plan_of(changed(spec, {"job.precision": one})) for one in precisions}
     seconds = {one: plan.estimate.time.total_seconds for one, plan in plans.items()}
     best = min(seconds, key=lambda one: seconds[one])
@@ -48,4 +42,4 @@ def test_the_hint_gives_the_step_time_of_the_fastest_precision(
     ],
 )
 def test_no_hint_for_a_chosen_precision_or_without_units_for_8_bit(changes: Any) -> None:
-    assert hints(changed(SPEC, changes)) == []
+    assert findings_of(changed(SPEC, changes), "PARC-G12") == []

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 import parc
 from parc.compiler.checks.check_memory import describe_recompute
-from tests.compiled import changed
+from tests.compiled import changed, findings_of
 
 TIGHT: dict[str, Any] = {
     "parc": 1,
@@ -35,7 +35,7 @@ def codes(spec: dict[str, Any]) -> set[str]:
 
 
 def test_the_headroom_that_the_hint_names_allows_the_faster_layout() -> None:
-    (finding,) = [found.finding for found in parc.check(TIGHT) if found.code == "PARC-G05"]
+    (finding,) = findings_of(TIGHT, "PARC-G05")
     promised = re.search(r"is (\d+) % faster", finding.message)
     headroom = re.search(r"memory_headroom (0[.\d]+)", finding.help)
     assert promised
@@ -69,7 +69,7 @@ def test_the_riskier_layout_itself_gets_the_warning_about_memory() -> None:
 )
 def test_the_fields_that_the_hint_names_give_the_promised_step(edits: dict[str, Any]) -> None:
     spec = changed(TIGHT, edits)
-    (finding,) = [found.finding for found in parc.check(spec) if found.code == "PARC-G05"]
+    (finding,) = findings_of(spec, "PARC-G05")
     promised = re.search(r"(micro-batch .+): ([\d.]+) s instead of", finding.label)
     fields = re.search(r"layout: (\{.*?\})(;|$)", finding.help)
     assert promised

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.flow_yaml import flow_text, scalar_text
 from parc.compiler.topology.readers.cluster_section import cluster_section
 from parc.compiler.topology.readers.reader_state import Fragment
 
 WIDTH = 96
 LONGEST_NOTE = 4000
-# Texts that YAML reads as text without quotes, except for the words below: YAML 1.1 reads those as
-# booleans or null.
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
-_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 _SPEC_ORDER = ("parc", "name", "model", "cluster", "job", "goals", "layout", "launch", "emit")
 _ORDER = ("name", "model", "cluster", "job", "layout", "launch")
 
@@ -67,15 +62,15 @@ def block_lines(tree: Mapping[str, Any], indent: str) -> list[str]:
     """Return the lines of ``tree`` as YAML, each after ``indent``; short values are on one line."""
     lines = []
     for key, value in tree.items():
-        name = f"{indent}{_scalar_text(str(key))}:"
-        flow = f"{name} {_flow_text(value)}"
+        name = f"{indent}{scalar_text(str(key))}:"
+        flow = f"{name} {flow_text(value)}"
         short = len(flow) <= WIDTH and not _is_section(key, value, indent)
         if short or not isinstance(value, dict | list) or not value:
             lines.append(flow)
         elif isinstance(value, dict):
             lines += [name, *block_lines(value, f"{indent}  ")]
         else:
-            lines += [name, *(f"{indent}  - {_flow_text(item)}" for item in value)]
+            lines += [name, *(f"{indent}  - {flow_text(item)}" for item in value)]
     return lines
 
 
@@ -86,25 +81,3 @@ def _is_section(key: str, value: Any, indent: str) -> bool:
     """
     mappings = isinstance(value, list) and any(isinstance(item, dict) for item in value)
     return (not indent and isinstance(value, dict)) or mappings
-
-
-def _flow_text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        pairs = (f"{_scalar_text(str(key))}: {_flow_text(inner)}" for key, inner in value.items())
-        return f"{{{', '.join(pairs)}}}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(_flow_text(item) for item in value)}]"
-    return _scalar_text(value)
-
-
-def _quoted_text(text: str) -> str:
-    """Return ``text`` in double quotes, with escapes for characters that YAML forbids or folds."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in quoted)
-
-
-def _scalar_text(value: Any) -> str:
-    if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else _quoted_text(value)
-    return json.dumps(value)

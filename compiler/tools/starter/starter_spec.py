@@ -16,6 +16,7 @@ from parc.compiler.catalog.find_model import find_checkpoint_precision
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.params import total_params
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics.flow_yaml import scalar_text
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.model import Model
 from parc.compiler.pipeline import check_spec
@@ -268,7 +269,7 @@ def starter_text(request: StarterRequest, attempt: Attempt, model: Model) -> str
     }
     parts = [
         _HEAD.format(
-            model=block_lines({"model": request.model}, "")[0][7:],
+            model=scalar_text(request.model),
             name=values["name"],
             start=_start_text(request, attempt, str(values["name"]), model),
         ),
