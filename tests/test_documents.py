@@ -33,8 +33,9 @@ def test_the_schema_in_the_modeline_exists() -> None:
     assert (EXAMPLES[0] / "../../schemas/spec.schema.json").resolve().is_file()
 
 
-def test_the_example_in_the_readme_is_one_of_the_examples() -> None:
-    shown = re.findall(r"^```yaml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def test_the_page_of_the_output_folder_shows_one_of_the_examples() -> None:
+    page = (ROOT / "docs" / "output.md").read_text("utf-8")
+    shown = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert set(shown) & {(folder / "spec.yaml").read_text("utf-8") for folder in EXAMPLES}
 
 
@@ -160,11 +161,12 @@ def _cells(page: str, label: str) -> list[str]:
     return [cell.strip() for cell in rows[-1].split(" | ")]
 
 
-def test_the_readme_states_the_errors_of_services() -> None:
+def test_the_readme_and_the_page_of_limits_state_the_errors_of_services() -> None:
     words = " ".join(README.split())
+    limits = " ".join((ROOT / "docs" / "supported.md").read_text("utf-8").split())
     _, median, *_, unseen, _ = _cells("accuracy.md", "**all others**")
-    assert f"(median error {float(median):.0f} % on published benchmarks, " in words
-    assert f"{float(unseen):.0f} % for sources that were left out of the fit)" in words
+    assert f"(median error {float(median):.0f} % on published benchmarks, " in limits
+    assert f"{float(unseen):.0f} % for sources that were left out of the fit)" in limits
     found = {row[0]: row[1:] for row in _service_rows()}
     for tool, column in (("PARC", 2), ("AIConfigurator", 3)):
         errors = [found[name][column - 1].split()[0] for name in ("TPOT", "TTFT", "tokens/s")]
