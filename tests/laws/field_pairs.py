@@ -344,14 +344,20 @@ def _values_of_type(branch: Any) -> tuple[Any, ...]:
 
 
 def placed(base: Spec, path: str, value: Any) -> Spec:
-    """Return a copy of ``base`` with ``value`` at ``path``; ``[]`` is the first entry of a list."""
+    """Return a copy of ``base`` with ``value`` at ``path``; ``[]`` is the first entry of a list.
+
+    A parent that is not of the type that the path needs is replaced.
+    """
     spec = copy.deepcopy(base)
     place: Any = spec
     *parents, last = path.split(".")
     for name in parents:
-        key = name.removesuffix("[]")
-        if not isinstance(place.get(key), dict | list):
-            place[key] = [{}] if name.endswith("[]") else {}
-        place = place[key][0] if name.endswith("[]") else place[key]
+        key, is_list = name.removesuffix("[]"), name.endswith("[]")
+        found = place.get(key)
+        entry = found[0] if is_list and isinstance(found, list) and found else found
+        if not isinstance(entry, dict) or is_list is not isinstance(found, list):
+            entry = {}
+            place[key] = [entry] if is_list else entry
+        place = entry
     place[last] = value
     return spec
