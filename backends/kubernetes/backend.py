@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from parc.backends.kubernetes.jobset import training_objects
 from parc.backends.kubernetes.leaderworkerset import serving_objects
 from parc.backends.kubernetes.rules import check_kubernetes, check_serving_objects
 from parc.backends.kubernetes.yaml_documents import yaml_text
 from parc.backends.shared.launch_rules import check_launch
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Artifact, Plan, ServingPlan
+from parc.compiler.ir import Artifact, JobStart, Plan, ServingPlan
 
 HEAD = """\
-# kubectl apply -f {path}
+# {command} {path}
 # Each pod sets its node rank; the files of the plan are mounted at /parc.
 """
 
@@ -30,8 +32,7 @@ class Kubernetes:
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ``kubernetes/jobset.yaml``, which contains a ConfigMap and a JobSet."""
-        path = "kubernetes/jobset.yaml"
-        return (Artifact(path, HEAD.format(path=path) + yaml_text(training_objects(plan))),)
+        return (_manifest("jobset", training_objects(plan)),)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report values of a serving plan that the API server would reject."""
@@ -42,8 +43,14 @@ class Kubernetes:
 
         The file contains a ConfigMap, one or several LeaderWorkerSets, and a Service.
         """
-        path = "kubernetes/leaderworkerset.yaml"
-        return (Artifact(path, HEAD.format(path=path) + yaml_text(serving_objects(plan))),)
+        return (_manifest("leaderworkerset", serving_objects(plan)),)
+
+
+def _manifest(name: str, objects: list[dict[str, Any]]) -> Artifact:
+    """Return ``kubernetes/<name>.yaml`` with ``objects``."""
+    path, start = f"kubernetes/{name}.yaml", JobStart("kubectl apply -f")
+    text = HEAD.format(command=start.command, path=path) + yaml_text(objects)
+    return Artifact(path, text, start=start)
 
 
 BACKEND = Kubernetes()

@@ -7,7 +7,7 @@ import json
 from parc.backends.registry import engine
 from parc.backends.shared.render import render
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Artifact, ServingLayout, ServingPlan, ServingProblem
+from parc.compiler.ir import Artifact, JobStart, ServingLayout, ServingPlan, ServingProblem
 from parc.compiler.ir.serving_plan import ServingRule
 
 TARGETS = ("ray",)
@@ -61,7 +61,8 @@ class Ray:
         # The program contains the JSON in a triple-quoted string, so backslashes are doubled.
         literal = text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
         values = {"plan": literal, "entry": target.ray_entry}
-        return (Artifact("ray/serve.py", render("ray", "serve.py.j2", values), True),)
+        program = render("ray", "serve.py.j2", values)
+        return (Artifact("ray/serve.py", program, True, JobStart("python")),)
 
 
 def _has_data_parallel_ranks(problem: ServingProblem, layout: ServingLayout) -> bool:

@@ -28,6 +28,7 @@ from parc.compiler.ir import (
     Artifact,
     Gpu,
     GroupFamily,
+    JobStart,
     Mesh,
     Model,
     ServingLayout,
@@ -209,7 +210,7 @@ def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Art
         "port": plan.problem.endpoint.router_port,
         "workers": [(one.node, port) for one in running for port in one.ports],
     }
-    return Artifact(ROUTER, render("sglang", "router.sh.j2", values), True)
+    return Artifact(ROUTER, render("sglang", "router.sh.j2", values), True, JobStart(hosts=1))
 
 
 BACKEND = Sglang()

@@ -6,7 +6,7 @@ from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework_of_problem
 from parc.backends.shared.launch_environment import launch_environment
 from parc.backends.shared.render import render, shell_word
-from parc.compiler.ir import AnyPlan, Artifact, Plan
+from parc.compiler.ir import AnyPlan, Artifact, JobStart, Plan, ServingPlan
 
 
 def launch_script(
@@ -40,7 +40,20 @@ def launch_script(
         "mock_data": plan.problem.trains_on_mock_data,
         "preflight": "preflight" in plan.problem.emit,
     }
-    return Artifact(f"{folder}/launch.sh", render("torchrun", "launch.sh.j2", values), True)
+    text = render("torchrun", "launch.sh.j2", values)
+    start = JobStart(hosts=len(placement.hosts), program=program_of_user(plan))
+    return Artifact(f"{folder}/launch.sh", text, True, start)
+
+
+def program_of_user(plan: AnyPlan) -> str:
+    """Return the relative path of the training program, in whose folder the job has to start.
+
+    Empty if the plan's own files contain the program, and for services.
+    """
+    if isinstance(plan, ServingPlan):
+        return ""
+    program = launch_command_of_plan(plan).program
+    return "" if program.startswith(("/", '"$')) else program
 
 
 def launch_command_of_plan(plan: Plan) -> LaunchCommand:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from itertools import chain
 from textwrap import wrap
 
-from parc.backends.shared.launch_script import hosts_file_text, launch_command_of_plan
+from parc.backends.shared.launch_script import (
+    hosts_file_text,
+    launch_command_of_plan,
+    program_of_user,
+)
 from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.directives import directive_table, slurm_directives
-from parc.compiler.ir import AnyPlan, Artifact, ServingPlan, SlurmJob
+from parc.compiler.ir import AnyPlan, Artifact, JobStart, ServingPlan, SlurmJob
 
 APPTAINER_GPU_FLAGS = {"nvidia": "--nv", "amd": "--rocm"}
 """Vendor -> flag of apptainer exec that adds the libraries and devices of the driver."""
@@ -22,8 +26,9 @@ def job_files(plan: AnyPlan, launcher: str) -> list[Artifact]:
 
     If the hosts have names, ``slurm/hostfile`` lists them.
     """
+    start = JobStart("sbatch", program=program_of_user(plan))
     found = [
-        Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True),
+        Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True, start),
         Artifact("slurm/order_hosts.sh", _order_script()),
     ]
     if plan.problem.cluster.named:

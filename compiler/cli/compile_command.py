@@ -25,6 +25,7 @@ from parc.compiler.pipeline import (
     resolve_for_plan,
     try_fixes_of_plan,
 )
+from parc.compiler.report.text.start_text import start_lines
 from parc.compiler.report.text.summary import summary_document, summary_text
 from parc.compiler.spec.reading.source import read_source
 from parc.compiler.writer import write_artifacts
@@ -53,6 +54,8 @@ class CompileOutcome:
     plan: AnyPlan | None = None
     directory: str = ""
     files: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
+    """Commands that start the job, in words."""
     written: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -64,6 +67,7 @@ class CompileOutcome:
             result["plan"] = summary_document(self.plan)
             result["directory"] = self.directory
             result["files"] = list(self.files)
+            result["start"] = list(self.starts)
             result["written"] = self.written
         return result
 
@@ -73,7 +77,9 @@ class CompileOutcome:
             return ""
         count = format_count(len(self.files), "file")
         done = f"wrote     {count} to" if self.written else f"check     OK: {count}, up to date in"
-        return f"{summary_text(self.plan)}{done} {self.directory}\n"
+        starts = "\n          ".join(self.starts)
+        start = f"start     {starts}\n" if self.written else ""
+        return f"{summary_text(self.plan)}{done} {self.directory}\n{start}"
 
 
 def compile_spec(request: CompileRequest, clock: PhaseTimer) -> CompileOutcome:
@@ -109,7 +115,8 @@ def compile_spec(request: CompileRequest, clock: PhaseTimer) -> CompileOutcome:
     if sink.failed():
         return CompileOutcome(sink)
     files = tuple(sorted(artifact.path for artifact in artifacts))
-    outcome = CompileOutcome(sink, plan, directory.as_posix(), files)
+    starts = start_lines(artifacts, directory.as_posix())
+    outcome = CompileOutcome(sink, plan, directory.as_posix(), files, starts)
     if request.check:
         return outcome
     report_edits(artifacts, directory, sink)  # before the write, which removes the edits

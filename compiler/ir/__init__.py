@@ -37,7 +37,7 @@ from parc.compiler.ir.placement import (
     PlacementPolicy,
     PlacementProof,
 )
-from parc.compiler.ir.plan import Artifact, Candidate, LockedPlan, Plan, Search
+from parc.compiler.ir.plan import Artifact, Candidate, JobStart, LockedPlan, Plan, Search
 from parc.compiler.ir.problem import (
     Goals,
     Job,
@@ -108,6 +108,7 @@ __all__ = [
     "Host",
     "InputExchanges",
     "Job",
+    "JobStart",
     "KernelStack",
     "KubernetesJob",
     "LatentAttention",

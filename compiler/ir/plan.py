@@ -66,6 +66,20 @@ class Plan:
 
 
 @frozen
+class JobStart:
+    """Start of a job, or of its part on one host, with an output file."""
+
+    command: str = ""
+    """Command that is given the path of the file, such as ``sbatch``; empty if the file itself is
+    executed."""
+    hosts: int = 0
+    """Number of hosts, on each of which the file is executed; 0 if it starts the whole job."""
+    program: str = ""
+    """Training program, as a relative path, whose folder has to be the working folder; empty if
+    the working folder does not matter."""
+
+
+@frozen
 class Artifact:
     """Output file: its path relative to the output folder, and its text.
 
@@ -75,6 +89,8 @@ class Artifact:
     path: str
     text: str
     executable: bool = False
+    start: JobStart | None = None
+    """None if a user does not start a job with this file."""
 
 
 @frozen

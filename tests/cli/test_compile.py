@@ -29,7 +29,9 @@ def test_a_compile_writes_plan_lock_and_the_files_of_every_backend(spec: str) ->
     }
     assert {"plan.json", "parc.lock", "rankmap.csv", "megatron/args.sh"} <= written
     assert {"slurm/job.sbatch", "torchrun/launch.sh"} <= written
-    assert result.stdout.splitlines()[-1] == f"wrote     {len(written)} files to build/small"
+    *_, wrote, start = result.stdout.splitlines()
+    assert wrote == f"wrote     {len(written)} files to build/small"
+    assert start.startswith("start     sbatch build/small/slurm/job.sbatch ")
     assert "tp 8, pp 1, dp 4" in result.stdout
 
 

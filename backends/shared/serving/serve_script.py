@@ -11,7 +11,7 @@ from itertools import groupby
 
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render, shell_word
-from parc.compiler.ir import Artifact, ServingPlan
+from parc.compiler.ir import Artifact, JobStart, ServingPlan
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.topology.arrange_hosts import engine_hosts
@@ -191,7 +191,7 @@ def serve_script(
         "table": [_host_row(plan, node, list(group)) for node, group in by_host],
     }
     text = render("serving", "serve.sh.j2", values)
-    return Artifact(f"{engine.backend}/serve.sh", text, True)
+    return Artifact(f"{engine.backend}/serve.sh", text, True, JobStart(hosts=len(placement.hosts)))
 
 
 def _describe_engines(plan: ServingPlan) -> str:
@@ -300,4 +300,5 @@ def router_script(
             for name, plan, own in zip(POOLS, plans, servers, strict=True)
         ],
     }
-    return Artifact("router.sh", render("serving", "router.sh.j2", values), True)
+    text = render("serving", "router.sh.j2", values)
+    return Artifact("router.sh", text, True, JobStart(hosts=1))

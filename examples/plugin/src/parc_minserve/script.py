@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from parc.backends.shared.field_table import flag_table, value_at_path
-from parc.compiler.ir import Artifact, ServingPlan
+from parc.compiler.ir import Artifact, JobStart, ServingPlan
 
 PATH = "minserve/serve.sh"
 PROCESSES = "processes"
@@ -94,7 +94,7 @@ def serve_script(plan: ServingPlan, environment: tuple[tuple[str, str, str], ...
         common="\n".join(f"  {shlex.join(flag)}" for flag in flags(plan)),
         branches="\n".join(_branch(node, running) for node in range(len(hosts))),
     )
-    return Artifact(PATH, text, True)
+    return Artifact(PATH, text, True, JobStart(hosts=len(hosts)))
 
 
 def _branch(node: int, running: list[Process]) -> str:

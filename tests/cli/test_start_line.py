@@ -1,0 +1,92 @@
+"""``parc compile`` ends with the commands that start the job, whatever ``emit`` lists."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.specs import parc
+
+TRAINING: dict[str, Any] = {
+    "model": "llama-3-8b",
+    "job": {"sequence_length": 2048, "global_batch": 64},
+}
+SERVICE: dict[str, Any] = {
+    "model": "llama-3-8b",
+    "layout": {"tp": 8, "dp": 1, "replicas": 2},
+    "job": {
+        "kind": "serve",
+        "traffic": {"input_tokens": 500, "output_tokens": 100, "request_rate": 10},
+    },
+}
+MEGATRON = " (working folder: that of pretrain_gpt.py)"
+NONE = "by no file of this plan: add slurm, kubernetes or torchrun to emit"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def starts(job: dict[str, Any], emit: list[str], nodes: int, output: str) -> list[str]:
+    """Return the lines with the commands that start ``job``."""
+    spec = {"parc": 1, "name": "start", **job, "emit": emit}
+    spec |= {"cluster": {"node": "dgx-h100", "nodes": nodes}}
+    spec |= {"launch": {"kubernetes": {"image": "registry.example/image:1"}}}
+    Path("spec.yaml").write_text(json.dumps(spec), "utf-8")
+    result = parc("compile", "spec.yaml", "-o", output)
+    assert result.exit_code == 0, result.stderr
+    head, _, lines = result.stdout.partition("\nstart     ")
+    assert "\nwrote     " in head
+    return [line.strip() for line in lines.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("emit", "line"),
+    [
+        (["megatron"], NONE),
+        (["megatron", "rankmap"], NONE),
+        (["megatron", "torchrun"], f"out/torchrun/launch.sh on each of the 2 hosts{MEGATRON}"),
+        (["megatron", "slurm", "torchrun"], f"sbatch out/slurm/job.sbatch{MEGATRON}"),
+        (["megatron", "kubernetes"], "kubectl apply -f out/kubernetes/jobset.yaml"),
+        (["fsdp", "torchrun"], "out/torchrun/launch.sh on each of the 2 hosts"),
+        (["deepspeed"], "out/deepspeed/launch.sh on each of the 2 hosts"),
+    ],
+)
+def test_a_training_job_is_started_by_the_scheduler_or_on_each_host(
+    emit: list[str], line: str
+) -> None:
+    assert starts(TRAINING, emit, 2, "out") == [line]
+
+
+@pytest.mark.parametrize(
+    ("emit", "lines"),
+    [
+        (["vllm"], ["out/vllm/serve.sh on each of the 2 hosts"]),
+        (["vllm", "ray"], ["python out/ray/serve.py"]),
+        (["vllm", "slurm"], ["sbatch out/slurm/job.sbatch"]),
+        (["vllm", "kubernetes"], ["kubectl apply -f out/kubernetes/leaderworkerset.yaml"]),
+        (["sglang"], ["out/sglang/router.sh", "out/sglang/serve.sh on each of the 2 hosts"]),
+        (["tensorrt-llm"], ["out/tensorrt-llm/serve.sh on each of the 2 hosts"]),
+    ],
+)
+def test_a_service_is_started_with_its_router(emit: list[str], lines: list[str]) -> None:
+    assert starts(SERVICE, emit, 2, "out") == lines
+
+
+def test_both_pools_are_started() -> None:
+    job = {**SERVICE, "job": {**SERVICE["job"], "disaggregate": True}}
+    del job["layout"]
+    assert starts(job, ["vllm", "slurm"], 2, "out") == [
+        "sbatch out/decode/slurm/job.sbatch",
+        "sbatch out/prefill/slurm/job.sbatch",
+    ]
+
+
+def test_a_folder_with_special_characters_is_quoted() -> None:
+    assert starts(TRAINING, ["fsdp", "torchrun"], 1, "my $(out)") == [
+        "'my $(out)/torchrun/launch.sh'"
+    ]
