@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Layout, Plan
+from parc.compiler.ir import Candidate, Layout, Plan, Problem
 from parc.compiler.ir.divisors import divisors
+from parc.compiler.ir.problem import SizeLimit
 from parc.compiler.search.search_idle_hosts import search_other_problem
 
 LARGEST_CHANGE = 0.15
@@ -31,21 +32,33 @@ def advise_batch(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     if decided or plan.layout.world < problem.cluster.gpus:
         return
     job, seconds = problem.job, plan.estimate.time.total_seconds
+    # Only tensor parallelism makes the computation itself slower, so that without it, only the rest
+    # of the step can become shorter.
+    if plan.layout.tp == 1 and plan.estimate.time.compute_seconds * (1 + MIN_GAIN) > seconds:
+        return
     batches = better_divisible_batches(job.global_batch, problem.cluster.gpus, plan.layout.dp)
-    found = []
     for batch in batches[:MAX_SEARCHES]:
         changed = replace(problem, job=replace(job, global_batch=batch))
-        search = search_other_problem(changed, cost_model.framework)
-        if search is not None:
-            found.append((batch, search.ranked[0]))
-    batch, best = max(
-        found,
-        key=lambda one: one[0] / one[1].step_seconds,
-        default=(job.global_batch, plan.search.ranked[0]),
-    )
-    gain = batch / best.step_seconds / (job.global_batch / seconds) - 1
-    if gain < MIN_GAIN:
-        return
+        search = search_other_problem(with_larger_dp(changed, plan.layout.dp), cost_model.framework)
+        best = search.ranked[0] if search else None
+        gain = batch / best.step_seconds / (job.global_batch / seconds) - 1 if best else 0.0
+        if best and gain >= MIN_GAIN:
+            _report_batch(plan, batch, best, gain, sink)
+            return
+
+
+def with_larger_dp(problem: Problem, dp: int) -> Problem:
+    """Return ``problem`` with a search over data-parallel sizes above ``dp`` only."""
+    limits = problem.goals.limits
+    given = next((one for one in limits if one.axis == "dp"), SizeLimit("dp", 1, None, (), ()))
+    larger = replace(given, smallest=max(given.smallest, dp + 1))
+    others = tuple(one for one in limits if one.axis != "dp")
+    return replace(problem, goals=replace(problem.goals, limits=(*others, larger)))
+
+
+def _report_batch(plan: Plan, batch: int, best: Candidate, gain: float, sink: Sink) -> None:
+    """Report that ``batch`` with the layout ``best`` has the gain ``gain`` in tokens per second."""
+    job, seconds = plan.problem.job, plan.estimate.time.total_seconds
     finding = Finding(
         message=f"a global batch of {batch:,} sequences instead of {job.global_batch:,} would "
         f"train {100 * gain:.0f} % more tokens per second",
