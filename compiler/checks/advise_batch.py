@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Candidate, Layout, Plan, Problem
+from parc.compiler.evaluate.layout_fields import format_sizes
+from parc.compiler.ir import Candidate, Plan, Problem
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.problem import SizeLimit
 from parc.compiler.search.search_idle_hosts import search_other_problem
@@ -62,8 +63,8 @@ def _report_batch(plan: Plan, batch: int, best: Candidate, gain: float, sink: Si
     finding = Finding(
         message=f"a global batch of {batch:,} sequences instead of {job.global_batch:,} would "
         f"train {100 * gain:.0f} % more tokens per second",
-        label=f"{best.step_seconds:.3g} s per step with {_sizes(best.layout)}, instead of "
-        f"{seconds:.3g} s with {_sizes(plan.layout)}",
+        label=f"{best.step_seconds:.3g} s per step with {format_sizes(best.layout)}, instead of "
+        f"{seconds:.3g} s with {format_sizes(plan.layout)}",
         help="the data-parallel size must divide the batch; the batch is a part of the training "
         "recipe, so PARC does not change it",
         fix=f"job.global_batch: {batch}",
@@ -89,9 +90,3 @@ def better_divisible_batches(batch: int, world: int, dp: int) -> list[int]:
             found.append(near)
             nearest = distance
     return found
-
-
-def _sizes(layout: Layout) -> str:
-    """Return the sizes that share the GPUs: ``tp 8, pp 1, dp 4``."""
-    context = f", cp {layout.cp}" if layout.cp > 1 else ""
-    return f"tp {layout.tp}{context}, pp {layout.pp}, dp {layout.dp}"

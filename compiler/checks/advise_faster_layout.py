@@ -6,21 +6,23 @@ precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from parc.compiler.checks.check_memory import describe_covering_headroom, describe_recompute
 from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.evaluate.layout_fields import format_layout_fields
+from parc.compiler.evaluate.layout_fields import format_layout_fields, format_sizes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Precision, Problem
 from parc.compiler.ir.problem import Dispatcher
-from parc.compiler.placement.score_placement import step_seconds_on_hosts
+from parc.compiler.placement.score_placement import placement_scorer, step_seconds_on_hosts
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import micro_batch_choices, recompute_levels
+from parc.compiler.search.search_layouts import is_memory_scarce, layouts_expected_to_fit
 
 GIB = 2**30
 DISPATCH_LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
@@ -30,6 +32,8 @@ EIGHT_BIT: tuple[Precision, ...] = ("fp8", "mxfp8")
 the loss may differ; nvfp4 needs more care than a change of one setting."""
 MIN_GAIN = 0.05
 """Smallest fraction of the step time for which a choice is mentioned (heuristic)."""
+MAX_TRIED = 20
+"""Number of layouts on other meshes that are tried, the fastest ones."""
 MIN_GAIN_OF_8_BIT = 0.2
 """The same for a lower precision, which needs an experiment: its loss must be compared
 (heuristic)."""
@@ -40,29 +44,39 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
 
     The search keeps only layouts whose whole memory interval is below the limit. This check tries
     other micro-batch sizes and less recomputation on the mesh of the plan, because these are the
-    choices that memory decides most often.
+    choices that memory decides most often. If hardly any layout fits, memory decides the mesh too,
+    so that all layouts are tried.
     """
     limit, now = plan.estimate.limit_bytes, plan.estimate.time.total_seconds
     # G02 reports plans whose own interval exceeds the limit.
     if plan.estimate.high_bytes > limit:
         return
+    same_mesh = _layouts_on_mesh(cost_model, plan)
     found = [
-        (seconds, index, layout)
-        for index, layout in enumerate(_layouts_on_mesh(cost_model, plan))
-        if peak_bytes(cost_model, layout) <= limit < peak_bytes(cost_model, layout, HIGH)
-        and step_time(cost_model, layout).total_seconds <= (1 - MIN_GAIN) * now
-        and (seconds := step_seconds_on_hosts(cost_model, layout, plan.placement))
+        (seconds, layout)
+        for layout in _uncertain_and_faster(cost_model, same_mesh, limit, now)
+        if (seconds := step_seconds_on_hosts(cost_model, layout, plan.placement))
         <= (1 - MIN_GAIN) * now
     ]
+    if is_memory_scarce(plan.search):
+        placed = placement_scorer(cost_model) or (lambda _: 0.0)
+        others = islice(layouts_expected_to_fit(cost_model), MAX_TRIED)
+        found += [
+            (step_time(cost_model, layout).total_seconds + placed(layout), layout)
+            for layout in _uncertain_and_faster(cost_model, others, limit, now)
+        ]
     if not found:
         return
-    seconds, _, layout = min(found)
+    seconds, layout = min(found, key=lambda one: one[0])
+    if seconds > (1 - MIN_GAIN) * now:
+        return
     expected, high = peak_bytes(cost_model, layout), peak_bytes(cost_model, layout, HIGH)
     pins = f"to measure it, set these fields: {format_layout_fields(plan.problem, layout)}"
     finding = Finding(
         message=f"a layout that is {100 * (1 - seconds / now):.0f} % faster is expected to fit, "
         "but its memory is uncertain",
-        label=f"micro-batch {layout.micro_batch}, {describe_recompute(layout.recompute)}: "
+        label=f"{format_sizes(layout)}, micro-batch {layout.micro_batch}, "
+        f"{describe_recompute(layout.recompute)}: "
         f"{seconds:.3g} s instead of {now:.3g} s per step; {expected / GIB:.1f} GiB expected, "
         f"80 % interval up to {high / GIB:.1f} GiB, the limit is {limit / GIB:.1f} GiB",
         help="; ".join(filter(None, (pins, describe_covering_headroom(plan, high)))),
@@ -75,6 +89,22 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         ),
     )
     sink.report("G05", finding, at="cluster")
+
+
+def _uncertain_and_faster(
+    cost_model: CostModel, layouts: Iterable[Layout], limit_bytes: float, seconds: float
+) -> Iterator[Layout]:
+    """Yield the layouts whose memory is uncertain and whose step is at least 5 % shorter.
+
+    The memory is uncertain if ``limit_bytes`` is inside the upper half of its interval.
+    ``seconds`` is the step time of the plan.
+    """
+    for layout in layouts:
+        if (
+            peak_bytes(cost_model, layout) <= limit_bytes < peak_bytes(cost_model, layout, HIGH)
+            and step_time(cost_model, layout).total_seconds <= (1 - MIN_GAIN) * seconds
+        ):
+            yield layout
 
 
 def _layouts_on_mesh(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:

@@ -34,6 +34,14 @@ def format_layout_fields(problem: Problem, layout: Layout) -> str:
     return f"layout: {flow_text(fields)}"
 
 
+def format_sizes(layout: Layout) -> str:
+    """Return the sizes that share the GPUs: ``tp 8, pp 1, dp 4``."""
+    names = ("tp", "cp", "pp", "dp", "ep")
+    sizes = {name: getattr(layout, name) for name in names}
+    shown = (name for name in names if sizes[name] > 1 or name not in ("cp", "ep"))
+    return ", ".join(f"{name} {sizes[name]}" for name in shown)
+
+
 def _recompute_field(layout: Layout) -> str | dict[str, Any]:
     """Return the value of ``layout.recompute``: a word, or a mapping if the word is not enough."""
     recompute = layout.recompute

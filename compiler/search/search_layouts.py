@@ -35,6 +35,9 @@ from parc.compiler.search.survivors import ROUNDING, Survivor, fastest_first, wi
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
+FEW = 0.02
+"""Share of layouts that fit, of those that violate no rule, below which memory decides the result
+of a search (heuristic)."""
 
 
 def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
@@ -92,6 +95,34 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
         ranked=tuple(_plan_candidates(cost_model, ranked)),
     )
+
+
+def is_memory_scarce(search: Search) -> bool:
+    """Return True if hardly any layout of ``search`` that violates no rule fits into memory."""
+    dropped = dict(search.dropped)
+    fitting = search.enumerated - sum(dropped.values())
+    return fitting < FEW * (fitting + dropped.get(OVERSIZED, 0))
+
+
+def layouts_expected_to_fit(cost_model: CostModel) -> Iterator[Layout]:
+    """Yield valid layouts whose expected memory is within the limit, the fastest first.
+
+    Layouts of variants of last resort, with other stage splits, and with partial recomputation are
+    not among them.
+    """
+    problem, framework = cost_model.problem, cost_model.framework
+    rules, limit_bytes = all_rules(problem, framework), memory_limit_bytes(cost_model)
+    filters: dict[int, LayoutFilter] = {}
+    survivors: list[Survivor] = []
+    for index, variant in enumerate(framework.layout_variants(problem)):
+        if not variant.last_resort and not variant.refines:
+            space = LayoutSpace.for_variant(problem, framework, variant)
+            one = LayoutFilter(cost_model, rules, limit_bytes, space, EXPECTED)
+            one.filter_all_layouts()
+            filters[index] = one
+            survivors += one.survivors_of_variant(index)
+    for row in fastest_first(filters, survivors, lambda _: 0):
+        yield filters[row.variant].build_layout(row.point)
 
 
 def _with_improvements(

@@ -10,7 +10,8 @@ from ruamel.yaml import YAML
 
 import parc
 from parc.compiler.checks.check_memory import describe_recompute
-from tests.compiled import changed, findings_of
+from parc.compiler.evaluate.layout_fields import format_sizes
+from tests.compiled import changed, findings_of, plan_of
 
 TIGHT: dict[str, Any] = {
     "parc": 1,
@@ -23,6 +24,7 @@ TIGHT: dict[str, Any] = {
     "emit": ["deepspeed"],
 }
 
+ONE_HOST = {"node": "hgx-h100", "nodes": 1}
 FREE: dict[str, Any] = {
     **{"model": "qwen3-30b-a3b", "layout": {}, "goals": {}},
     **{"job.sequence_length": 4096, "job.global_batch": 64},
@@ -61,16 +63,18 @@ def test_the_riskier_layout_itself_gets_the_warning_about_memory() -> None:
         {
             **FREE,
             **{"model": "qwen3-8b", "emit": ["fsdp"]},
-            "cluster": {"node": "hgx-h100", "nodes": 1},
+            "cluster": ONE_HOST,
         },
         {},
+        # Hardly any layout fits, so the advice compares all meshes.
+        FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 8},
     ],
-    ids=["megatron", "fsdp", "deepspeed"],
+    ids=["megatron", "fsdp", "deepspeed", "another mesh"],
 )
 def test_the_fields_that_the_hint_names_give_the_promised_step(edits: dict[str, Any]) -> None:
     spec = changed(TIGHT, edits)
     (finding,) = findings_of(spec, "PARC-G05")
-    promised = re.search(r"(micro-batch .+): ([\d.]+) s instead of", finding.label)
+    promised = re.search(r"(tp .+): ([\d.]+) s instead of", finding.label)
     fields = re.search(r"layout: (\{.*?\})(;|$)", finding.help)
     assert promised
     assert fields
@@ -78,7 +82,14 @@ def test_the_fields_that_the_hint_names_give_the_promised_step(edits: dict[str, 
     # The search may find better stages or CUDA graphs for the same layout.
     assert plan.estimate.time.total_seconds <= 1.005 * float(promised[2])
     recompute = describe_recompute(plan.layout.recompute)
-    assert promised[1] == f"micro-batch {plan.layout.micro_batch}, {recompute}"
+    sizes = format_sizes(plan.layout)
+    assert promised[1] == f"{sizes}, micro-batch {plan.layout.micro_batch}, {recompute}"
+
+
+def test_if_memory_is_scarce_another_mesh_is_suggested() -> None:
+    spec = changed(TIGHT, FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 8})
+    (finding,) = findings_of(spec, "PARC-G05")
+    assert format_sizes(plan_of(spec).layout) not in finding.label
 
 
 def test_a_plan_with_ample_memory_gets_no_hint() -> None:
