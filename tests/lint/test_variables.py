@@ -130,6 +130,10 @@ def test_a_flag_without_its_value_is_reported_and_nothing_else_fails(flag: str) 
         ("srun python train.py", 1, 1, []),
         ("srun --ntasks-per-node=8 python train.py", 1, 8, []),
         ("srun torchrun --nproc-per-node 8 train.py", 8, 8, ["L01"]),
+        ('srun -l bash -c "cd run; torchrun --nproc-per-node 8 train.py"', 8, 8, ["L01"]),
+        ("srun bash -c '\nexport A=1\ntorchrun --nproc-per-node 8 train.py\n'", 8, 8, ["L01"]),
+        ('srun bash -c "cd run; torchrun --nproc-per-node 8 train.py"', 1, 8, []),
+        ('srun bash -c "cd run"\ntorchrun --nproc-per-node 8 train.py', 8, 8, []),
         ("srun torchrun --nproc-per-node 8 train.py", 1, 8, []),
     ],
 )

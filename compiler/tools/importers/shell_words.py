@@ -70,6 +70,8 @@ class Word:
 
     ``ARGS+`` if the value contains the earlier value: ``ARGS="$ARGS --pp 2"``.
     """
+    outer: int = -1
+    """``statement`` of the command that has the word in quotes: ``srun bash -c "..."``; or -1."""
 
     @property
     def dynamic(self) -> bool:
@@ -90,7 +92,7 @@ class _WordScanner:
         self._text = text
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._statement = 0
-        self._message = -1
+        self._message = self._outer = -1
         self._variable = ""
         self._skipped = {
             one.body_start: one.end for one in HereDocuments(text) if not one.is_script
@@ -129,8 +131,9 @@ class _WordScanner:
                 quoted = kind == "single" or self._text[at - 1] == '"'
                 outer = self._variable
                 self._variable = outer or _assigned_name(pieces[0] if pieces else "", text)
+                self._outer = self._outer if depth else self._statement
                 self.scan_words(match.start() + 1, at - quoted, depth + 1)
-                self._variable = outer
+                self._variable, self._outer = outer, self._outer if depth else -1
                 began = began if pieces else match.start()
                 continue
             if kind in ("plain", "other", "single", "double"):
@@ -196,7 +199,7 @@ class _WordScanner:
         first = not self.words or self.words[-1].statement != self._statement
         if text in _MESSAGES and (first or self.words[-1].text in _BEFORE_COMMANDS):
             self._message = self._statement
-        self.words.append(Word(text, span, self._statement, self._variable))
+        self.words.append(Word(text, span, self._statement, self._variable, self._outer))
 
 
 def _assigned_name(before: str, value: str) -> str:
@@ -234,10 +237,9 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
         if name not in kept and not UNKNOWN_VALUE.search(value):
             values[name] = _default_or_value(name, value)
     for word in scanner.words:
-        if "=" in word.text and word.text.startswith("${"):
-            match = _SETS_DEFAULT.fullmatch(word.text)
-            if match is not None and match[1] not in kept:
-                values.setdefault(match[1], match[2])
+        match = _SETS_DEFAULT.fullmatch(word.text)
+        if match is not None and match[1] not in kept:
+            values.setdefault(match[1], match[2])
     expanded = ((_expand_word(word.text, values, kept), word) for word in scanner.words)
     return [
         word if text == word.text else replace(word, text=text) for text, word in expanded if text
@@ -392,8 +394,6 @@ def _expand_variables(text: str, values: dict[str, str], kept: Collection[str], 
         return match[0] if found is None else found
 
     expanded = _VARIABLE.sub(value, text)
-    return (
-        text
-        if expanded == text
-        else _expand_variables(expanded[:LONGEST_VALUE], values, kept, depth - 1)
-    )
+    if expanded == text:
+        return text
+    return _expand_variables(expanded[:LONGEST_VALUE], values, kept, depth - 1)

@@ -91,6 +91,9 @@ def read_launch_commands(script: LintedScript) -> list[LaunchCommand]:
     started = dict.fromkeys(_STARTED.findall(script.text))
     commands += [(values[name], [name]) for name in started if values.get(name)]
     named = _names_in_values(script.text, lines, values)
+    tasks = {
+        words[0].statement: words for words in written if any(one.text == "srun" for one in words)
+    }
     found, left = [], MOST_WORDS
     for words, used_names in commands:
         # The words of the variable whose value is the command are the command itself.
@@ -100,7 +103,7 @@ def read_launch_commands(script: LintedScript) -> list[LaunchCommand]:
         left -= len(words) + len(used) + len(inside)
         if left < 0:
             break
-        command = _read_command(script, words, inside, values)
+        command = _read_command(script, words, inside, values, tasks.get(words[0].outer, words))
         if command is not None:
             found.append(command)
     return found
@@ -176,11 +179,16 @@ def _reachable(names: Iterable[str], named: Mapping[str, list[str]]) -> list[str
 
 
 def _read_command(
-    script: LintedScript, words: list[Word], used: list[Word], known: Collection[str]
+    script: LintedScript,
+    words: list[Word],
+    used: list[Word],
+    known: Collection[str],
+    start: list[Word],
 ) -> LaunchCommand | None:
     """Return the command in ``words``; None if it starts no ranks.
 
-    ``used`` are the words of its variables, which are among those in ``known``.
+    ``used`` are the words of its variables, which are among those in ``known``. ``start`` are the
+    words of the command that starts it: ``words``, or an srun with this command in quotes.
     """
     declared = declared_launchers()
     # A variable can contain the launcher and its options: "torchrun --nnodes 2".
@@ -191,7 +199,7 @@ def _read_command(
     ]
     names = [word.text.rpartition("/")[2] for word in (*words, *used)]
     launcher = next((at for at, name in enumerate(names) if name in declared), None)
-    has_srun = "srun" in names[: len(words)]
+    has_srun = any(word.text.rpartition("/")[2] == "srun" for word in start)
     if launcher is None and not has_srun:
         return None
     first = 0 if launcher is None or launcher >= len(words) else launcher + 1
@@ -201,7 +209,7 @@ def _read_command(
         (*words, *used)[launcher] if launcher is not None else None,
         declared[names[launcher]] if launcher is not None else None,
         _options(script, [*split_flags(words), *split_flags(used)]),
-        {flag.name: flag for flag in srun_flags(words)} if has_srun else None,
+        {flag.name: flag for flag in srun_flags(start)} if has_srun else None,
         _may_get_options(words[first:end], known) or _may_get_options(_of_launcher(used), known),
     )
 
