@@ -316,3 +316,34 @@ def test_an_error_after_many_other_findings_is_reported(tmp_path: Path) -> None:
     result = parc("import", "vllm-args", written(tmp_path, script, "serve.sh"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "error[PARC-I02]: --tensor-parallel-size has no value" in result.stderr
+
+
+def test_the_format_is_detected_if_only_files_are_named(tmp_path: Path) -> None:
+    source = written(tmp_path, TREE)
+    assert parc("import", source).stdout == parc("import", "auto", source).stdout
+    assert parc("import", "-", given=TREE).exit_code == 0
+
+
+def test_a_file_with_the_name_of_a_format_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("squeue").write_text(TREE, "utf-8")
+    assert parc("import", "squeue").stdout == parc("import", "slurm-topology", "squeue").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sbatch",), "no file after KIND, which is sbatch"),
+        (("sbtch", "x"), "'sbtch' is neither a KIND nor a file; did you mean sbatch?"),
+        (("none",), "'none' is neither a KIND nor a file; the kinds are auto, "),
+    ],
+)
+def test_words_that_name_no_file_are_an_error_of_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = parc("import", *words)
+    assert result.exit_code == 2
+    assert message in result.stderr

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from parc.compiler.cli import command_steps, options
 from parc.compiler.tools.importers.import_files import OF_CLUSTERS, import_formats
@@ -23,18 +25,26 @@ KINDS = ("auto", *FORMATS)
 _CLUSTERS = ", ".join(kind for kind in FORMATS if kind in OF_CLUSTERS)
 _OTHERS = ", ".join(kind for kind in FORMATS if kind not in OF_CLUSTERS)
 _DETAILS = f"""\
-KIND is auto (detect the format) or the name of a format. Formats with hosts of a cluster or job:
-{_CLUSTERS}. Formats with a calibration, a model, or a layout and a job: {_OTHERS}. Several files of
-one format, or about one cluster, become one fragment; - is standard input. Settings without a field
-in the spec are reported with their line. docs/import.md has the details."""
+KIND is the name of a format, or auto; without it, PARC detects the format. Formats with hosts of a
+cluster or job: {_CLUSTERS}. Formats with a calibration, a model, or a layout and a job: {_OTHERS}.
+Several files of one format, or about one cluster, become one fragment; - is standard input.
+Settings without a field in the spec are reported with their line. See docs/import.md."""
 _PARAGRAPH = fill(_DETAILS, 99, break_on_hyphens=False)
 HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n"
 
 
+def _complete_word(
+    context: click.Context, _: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a format, which is the first word, or a file path."""
+    kinds = () if context.params.get("words") else KINDS
+    found = [CompletionItem(kind) for kind in kinds if kind.startswith(incomplete)]
+    return [*found, CompletionItem(incomplete, type="file")]
+
+
 @click.command("import", help=HELP)
-@click.argument("kind", metavar="KIND", type=click.Choice(KINDS))
 @click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, shell_complete=options.complete_path
+    "words", metavar="[KIND] FILE...", nargs=-1, required=True, shell_complete=_complete_word
 )
 @click.option(
     "-o",
@@ -49,10 +59,8 @@ HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n
     help="Print a site file: only the settings that other jobs share, without values of secrets.",
 )
 @options.format_option("yaml", "json")
-def command(
-    kind: str, files: tuple[str, ...], output: Path | None, *, site: bool, style: str
-) -> None:
-    """Print the spec fragment that is read from ``files``, or write it to the file ``output``."""
+def command(words: tuple[str, ...], output: Path | None, *, site: bool, style: str) -> None:
+    """Print the spec fragment that is read from files, or write it to the file ``output``."""
     from parc.compiler.catalog.huggingface.config import split_config_path
     from parc.compiler.diagnostics import Sink, SpecPositions
     from parc.compiler.report.formatting import json_text
@@ -60,6 +68,7 @@ def command(
     from parc.compiler.tools.importers.format_fragment import fragment_json, fragment_yaml
     from parc.compiler.tools.importers.import_files import MOST_BYTES, import_files
 
+    kind, files = _kind_and_files(words)
     sink = Sink()
     parts = [split_config_path(_plan_of_folder(name, sink)) for name in files]
     sources = [read_source(path, MOST_BYTES) for path, _ in parts]
@@ -84,6 +93,25 @@ def command(
         command_steps.exit_with_findings((sink,), "text")
     command_steps.show_findings((sink,), "text", sys.stderr)
     _print_or_write(text, output)
+
+
+def _kind_and_files(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the format and the files that the command line names; UsageError without files.
+
+    The format is ``auto`` if the first word is a file, even if a format has the same name.
+    """
+    from parc.compiler.catalog.huggingface.config import split_config_path
+
+    first, *rest = words
+    if first in KINDS and (rest or not Path(first).exists()):
+        if not rest:
+            raise click.UsageError(f"no file after KIND, which is {first}")
+        return first, tuple(rest)
+    if first != "-" and not Path(split_config_path(first)[0]).exists():
+        near = get_close_matches(first, KINDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the kinds are {', '.join(KINDS)}"
+        raise click.UsageError(f"{first!r} is neither a KIND nor a file; {hint}")
+    return "auto", words
 
 
 def _plan_of_folder(name: str, sink: Sink) -> str:

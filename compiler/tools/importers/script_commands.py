@@ -57,8 +57,8 @@ _QUIET = frozenset(
     )
 )
 """Commands that change nothing about the ranks, and keywords of the shell."""
-_ASSIGNS = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
-"""Matches an assignment, also one that appends (``ARGS+=(...)``) or sets an element of an array."""
+_NO_COMMAND = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=|[$#\-`*]|\(\(|\d*[<>]")
+"""Matches the start of an assignment, such as ``ARGS+=(`` or ``A[1]=x``, or of a redirection."""
 _FUNCTION = re.compile(r"\s*(?:function\s+)?[\w-]+\s*\(\s*\)")
 _BEFORE_COMMANDS = frozenset(
     ("then", "do", "else", "if", "elif", "while", "until", "{", "!", "eval")
@@ -244,10 +244,10 @@ def _is_quiet(first: str, line: str) -> bool:
     Such statements are messages, keywords of the shell, assignments, and the first line of a
     function.
     """
-    no_command = first in _QUIET or first.startswith(("$", "#", "-", "((", "<", ">", "`", "*"))
+    no_command = first in _QUIET or _NO_COMMAND.match(first) is not None
     label = line.rstrip().endswith(")") and "(" not in line
     function = label or _FUNCTION.match(line) is not None
-    return no_command or function or _ASSIGNS.match(first) is not None
+    return no_command or function
 
 
 def _writes_file(first: str, line: str) -> bool:
