@@ -89,7 +89,7 @@ def features(case: Case) -> list[float]:
     experts = model.experts
     sizes += (experts.count, experts.top_k) if experts else (1, 1)
     rates = (peak_flops(case), cluster.gpu.memory_bytes, work_flops(case))
-    words = ("volta", "ampere", "hopper", "blackwell", "cdna4", "cdna3")
+    words = ("volta", "ampere", "hopper", "blackwell", "cdna4", "cdna3", "cdna2")
     stack = case.generation.partition("/")[2]
     return [
         *(log(one) for one in (*sizes, *rates)),

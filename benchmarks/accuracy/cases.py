@@ -262,9 +262,14 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
         moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
         moe_overlap="ep-overlap" in run.overlap,
         gradient_precision="bf16" if _reduces_in_16_bit(run) else "fp32",
-        moment_precision="bf16" if run.framework.startswith("automodel") else "fp32",
+        moment_precision="bf16" if has_16_bit_states(run) else "fp32",
     )
     return problem_of(run.id, model, cluster, spec)
+
+
+def has_16_bit_states(run: Run) -> bool:
+    """Return True for programs whose weights are in bf16, and so the moments of torch's Adam."""
+    return run.framework.startswith("automodel") or "16-bit-states" in run.overlap
 
 
 def _reduces_in_16_bit(run: Run) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.cases import Case, has_16_bit_states
 from benchmarks.accuracy.memory.programs import program_of
 from benchmarks.accuracy.problems import MEGATRON
 from parc.backends.megatron.memory import (
@@ -90,14 +90,15 @@ def _program(case: Case) -> ProgramMemory:
     also use 16-bit gradients (they disable grad_reduce_in_fp32), as do those of Megatron-Bridge in
     any precision. llm-foundry's loss is fused and overwrites the logits with their gradient.
     MaxText's stores an fp32 exponential and a 16-bit gradient (cross_entropy_with_logits). NeMo
-    AutoModel has weights, gradients and moments of 16 bits. torchtitan splits the loss since 0.3.
+    AutoModel and some users have weights, gradients and moments of 16 bits. torchtitan splits the
+    loss since 0.3.
     """
     generation, precision = case.problem.cluster.generation, case.problem.job.precision
     gradient_bytes = case.problem.job.gradient_bytes
     if case.run.framework == "composer-fsdp":
         return replace(fsdp2_memory(), name="composer", loss_bytes=4.0)
-    if case.run.framework.startswith("automodel"):
-        return replace(fsdp2_memory(), name="automodel", state=StateBytes(2.0, 2.0, 4.0))
+    if has_16_bit_states(case.run):
+        return replace(fsdp2_memory(), name="16-bit states", state=StateBytes(2.0, 2.0, 4.0))
     if "chunked-loss" in case.run.overlap:
         return torchtitan_memory()
     if "recomputed-exchanges" in case.run.overlap:
