@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from functools import cache
 
 import pytest
 
@@ -26,6 +27,7 @@ def _script(sizes: dict[str, int], text: str = MEGATRON) -> str:
     return text
 
 
+@cache
 def _errors(script: str) -> list[Diagnostic]:
     sink, _ = lint_text(script, "run.sh", OPTIONS)
     return [one for one in sink.diagnostics if one.severity == "error"]
