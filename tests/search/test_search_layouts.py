@@ -99,7 +99,10 @@ def test_the_search_equals_a_plain_one(number: int) -> None:
     assert_plain(*_searched(number))
 
 
-@pytest.mark.parametrize("model", ["llama-3.1-405b", "deepseek-v2", "mixtral-8x22b"])
+@pytest.mark.parametrize(
+    "model",
+    ["llama-3.1-405b", "mixtral-8x22b", pytest.param("deepseek-v2", marks=pytest.mark.conformance)],
+)
 def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
     spec = _case(0) | {"model": model, "layout": {}}
     spec["cluster"] = {"node": "dgx-h100", "nodes": 1}
