@@ -33,9 +33,9 @@ SERVED = [(gpu, precision) for gpu in LIBRARY.names("gpus") for precision in SER
 def sampled(cases: Sequence[tuple[str, str]]) -> list[Any]:
     """Return ``cases``, of which a random half runs only in the conformance suite.
 
-    The first case of each GPU always runs.
+    The first case of each GPU or generation always runs.
     """
-    first = {gpu: number for number, (gpu, _) in reversed([*enumerate(cases)])}.values()
+    first = {name: number for number, (name, _) in reversed([*enumerate(cases)])}.values()
     kept = {*first, *Random(0).sample(range(len(cases)), len(cases) // 2)}
     return [
         case if number in kept else pytest.param(*case, marks=pytest.mark.conformance)
@@ -149,8 +149,10 @@ def test_a_gpu_without_a_rate_for_a_precision_is_refused() -> None:
     assert planned(spec("rtx-pro-6000-96gb", "mxfp8", layout=pinned)) == (None, ["PARC-R03"])
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("name", LIBRARY.names("generations"))
+@pytest.mark.parametrize(
+    ("name", "framework"),
+    sampled([(name, one) for name in LIBRARY.names("generations") for one in FRAMEWORKS]),
+)
 def test_every_framework_trains_on_every_generation(name: str, framework: str) -> None:
     gpus = [
         gpu for gpu in LIBRARY.names("gpus") if LIBRARY.entry("gpus", gpu)["generation"] == name

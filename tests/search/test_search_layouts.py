@@ -84,8 +84,8 @@ def _searched(number: int) -> tuple[CostModel, Search | None]:
     return cost_model, search_layouts(cost_model, Sink())
 
 
-LARGE = (6, 12, 20, 25, 33, 34)
-"""Cases of models with experts on many GPUs, whose plain search takes 1 to 5 CPU seconds."""
+LARGE = (0, 6, 12, 20, 21, 22, 25, 27, 32, 33, 34)
+"""Cases whose plain search takes a quarter of a CPU second or more; with experts, up to 5."""
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_remedy_for_too_little_memory_is_one_that_can_help(
 
 def test_most_of_these_searches_find_something() -> None:
     found = [_searched(number)[1] for number in range(36) if number not in LARGE]
-    assert sum(search is not None for search in found) >= 20
+    assert sum(search is not None for search in found) >= 16
 
 
 @pytest.mark.parametrize("goal", ["throughput", "fewest-gpus"])

@@ -206,8 +206,11 @@ LIMITS = {
 @pytest.mark.parametrize(
     ("name", "rate"),
     [
-        *((name, 60.0) for name in LIMITS),
+        ("percentile and mean", 60.0),
+        ("goodput", 60.0),
         ("percentile and mean", None),
+        pytest.param("p99 of one latency", 60.0, marks=pytest.mark.conformance),
+        pytest.param("whole requests", 60.0, marks=pytest.mark.conformance),
         pytest.param("goodput", None, marks=pytest.mark.conformance),
     ],
 )
