@@ -20,9 +20,12 @@ from parc.compiler.evaluate import evaluate_service
 from parc.compiler.ir.serving import Traffic
 from parc.compiler.search import simulate_finalists
 from tests.compiled import SHARED_PLANS
+from tests.property_settings import DEFAULT
 
 # Derandomized, so that all machines run the same examples; no deadline, because CI can be slow.
-settings.register_profile("steady", derandomize=True, deadline=None, database=None)
+settings.register_profile(
+    "steady", derandomize=True, deadline=None, database=None, max_examples=DEFAULT
+)
 settings.load_profile("steady")
 
 CHANGES = pytest.StashKey[list[tuple[str, str]]]()
@@ -31,9 +34,9 @@ CHANGES = pytest.StashKey[list[tuple[str, str]]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHANGES] = []
-    # Plans leave no cycles, but a process of tests keeps more objects than a command. The commands
-    # that tests run set this threshold again.
-    cli.GC_THRESHOLD *= 5
+    # A process of tests keeps more objects than a command, and a collection in the middle of the
+    # run takes seconds. The commands that tests run set this threshold again.
+    cli.GC_THRESHOLD *= 10
     gc.set_threshold(cli.GC_THRESHOLD)
     if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit the variable
         os.environ[SHARED_PLANS] = tempfile.mkdtemp(prefix="parc-tests-")

@@ -29,10 +29,19 @@ SKIPPED = ("__pycache__", ".cache", ".hypothesis")
 def files(*folders: str, pattern: str = "*") -> Iterator[Path]:
     """Yield the regular files under ``folders`` in a fixed order; symbolic links are skipped."""
     for folder in folders:
-        for path in sorted((ROOT / folder).rglob(pattern)):
-            inside = path.relative_to(ROOT)
-            if path.is_file() and not path.is_symlink() and not set(inside.parts) & set(SKIPPED):
-                yield path
+        yield from _files_of_folder(folder, pattern)
+
+
+@cache
+def _files_of_folder(folder: str, pattern: str) -> tuple[Path, ...]:
+    """Return the regular files under ``folder``, which a test run does not change."""
+    return tuple(
+        path
+        for path in sorted((ROOT / folder).rglob(pattern))
+        if path.is_file()
+        and not path.is_symlink()
+        and not set(path.relative_to(ROOT).parts) & set(SKIPPED)
+    )
 
 
 def python_files(*folders: str) -> list[Path]:

@@ -125,9 +125,9 @@ def test_a_figure_is_reproducible(draw: Callable[[], str]) -> None:
 
 def test_every_open_row_is_a_point_of_the_figure_of_step_times() -> None:
     cases = [case for case in load(None).cases if case.scored and not is_locked(case)]
-    readings = step_times(cases).readings
-    assert len(readings) == len(cases)
     chart = step_times(cases)
+    readings = chart.readings
+    assert len(readings) == len(cases)
     assert {row.color for row in readings} <= set(chart.colors)
     assert {row.shape for row in readings} <= set(chart.shapes)
     assert len(chart.colors) <= 5

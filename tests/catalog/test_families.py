@@ -184,7 +184,7 @@ def read_mutations(name, turn, turns):
 
 @pytest.mark.parametrize("name", shipped_families().names())
 def test_no_key_that_a_family_lacks_or_has_wrong_ends_in_a_traceback(name):
-    read_mutations(name, shipped_families().names().index(name), 3)
+    read_mutations(name, shipped_families().names().index(name), 6)
 
 
 @pytest.mark.conformance

@@ -123,7 +123,7 @@ BESIDE += ("sliding_window_pattern",)
 """Keys that some reader accesses and that have no default."""
 
 
-TURNS = 4
+TURNS = 8
 """Number of parts of ``JUNK``. A key gets another part in the next family, and families share
 readers."""
 

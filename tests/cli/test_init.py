@@ -76,8 +76,16 @@ def test_a_model_without_a_program_gets_one_of_the_user() -> None:
     assert "program: train.py" in result.stdout
 
 
-@pytest.mark.parametrize("gpus", ["8", ""], ids=["8", "chosen"])
-@pytest.mark.parametrize("kind", ["train", "serve"])
+# The two other combinations of a kind and a number of GPUs run in the conformance suite.
+@pytest.mark.parametrize(
+    ("kind", "gpus"),
+    [
+        pytest.param("train", "", id="train chosen"),
+        pytest.param("serve", "8", id="serve 8"),
+        pytest.param("train", "8", id="train 8", marks=pytest.mark.conformance),
+        pytest.param("serve", "", id="serve chosen", marks=pytest.mark.conformance),
+    ],
+)
 @pytest.mark.parametrize("name", Library().names("sites"))
 def test_each_site_of_the_catalog_compiles(name: str, kind: str, gpus: str) -> None:
     words = ["--model", "qwen3-0.6b", "--kind", kind, "--preset", name]

@@ -38,28 +38,29 @@ CASES: dict[str, dict[str, Any]] = {
     "hybrid": {"emit": ["megatron"], "model": "nemotron-h-8b"},
     "offload": {"emit": ["megatron"], "layout": {"offload": {"activations": ["attention"]}}},
 }
-SAMPLE = 80
-"""Number of layouts per case."""
+SAMPLES = [30, pytest.param(300, marks=pytest.mark.conformance)]
+"""Numbers of layouts per case: a few in all runs, more in ``make conformance``."""
 
 
-def _sampled(problem: Problem) -> list[Layout]:
+def _sampled(problem: Problem, count: int) -> list[Layout]:
     """Return random layouts of ``problem`` that violate no rule, whether or not they fit."""
     framework = framework_of_problem(problem)
     rules = all_rules(problem, framework)
     layouts = list(islice(chain.from_iterable(enumerate_layouts(problem, framework)), 100_000))
     random.Random(7).shuffle(layouts)
     valid = (one for one in layouts if not any(rule.broken(problem, one) for rule in rules))
-    return list(islice(valid, SAMPLE))
+    return list(islice(valid, count))
 
 
+@pytest.mark.parametrize("count", SAMPLES)
 @pytest.mark.parametrize("case", CASES)
-def test_estimates_do_not_depend_on_earlier_layouts(case: str) -> None:
+def test_estimates_do_not_depend_on_earlier_layouts(case: str, count: int) -> None:
     problem, sink = resolved(changed(BASE, CASES[case]))
     assert isinstance(problem, Problem), sink.diagnostics
     framework = framework_of_problem(problem)
     shared = cost_model_for(problem, framework)
-    layouts = _sampled(problem)
-    assert len(layouts) > SAMPLE / 2
+    layouts = _sampled(problem, count)
+    assert len(layouts) > min(count, 80) / 2
     for layout in layouts:
         alone = cost_model_for(problem, framework)
         assert peak_stage(shared, layout) == peak_stage(alone, layout), layout

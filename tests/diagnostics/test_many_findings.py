@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from parc.compiler.diagnostics import Sink
@@ -14,7 +16,9 @@ from tests.laws.test_mutated_specs import time_limit
 HEAD = "parc: 1\nname: a\nmodel: llama-3-8b\njob: {sequence_length: 8192, global_batch: 64}\n"
 
 
+@cache
 def report(text: str) -> Sink:
+    """Return the findings on a spec, which several tests print."""
     sink = Sink()
     plan_spec(SpecSource("a.yaml", text, None), (), sink)
     return sink

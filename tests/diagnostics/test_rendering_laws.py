@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
@@ -15,11 +15,12 @@ from parc.compiler.diagnostics.render.text import (
     display_width,
     make_printable,
 )
+from tests.property_settings import examples
 
 TEXT = st.text(max_size=300)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75)
 @given(line=TEXT, column=st.integers(0, 320), length=st.integers(0, 320))
 def test_the_marker_is_within_the_printed_line(line: str, column: int, length: int) -> None:
     shown, offset, run = cut_excerpt(line, column, length)
@@ -29,7 +30,7 @@ def test_the_marker_is_within_the_printed_line(line: str, column: int, length: i
     assert offset + run <= max(display_width(shown), offset + 1)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40)
 @given(line=TEXT, message=TEXT, label=TEXT, column=st.integers(1, 320))
 def test_control_characters_are_never_printed(
     line: str, message: str, label: str, column: int

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import ruamel.yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics.table_yaml import parse_table
+from tests.property_settings import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = sorted(
@@ -47,13 +48,13 @@ def test_no_table_needs_ruamel(monkeypatch: pytest.MonkeyPatch) -> None:
         parse_table(path.read_text("utf-8"))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@examples(100)
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 def test_any_text_is_read_as_ruamel_reads_it(text: str) -> None:
     assert outcome(text, parse_table) == outcome(text, read_by_ruamel)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@examples(100)
 @given(st.lists(st.sampled_from(PIECES), max_size=10).map("".join))
 def test_any_value_of_a_key_is_read_as_ruamel_reads_it(text: str) -> None:
     assert outcome(f"key: {text}\n", parse_table) == outcome(f"key: {text}\n", read_by_ruamel)

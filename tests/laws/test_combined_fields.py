@@ -1,7 +1,8 @@
 """Any valid fields together give files that agree with the plan, or errors about the spec.
 
 The law of fields compares the values of a single field; here, several fields, targets and GPUs are
-combined at random. PARC_FUZZ=8000 sets the number of specs; the default keeps the suite fast.
+combined at random. PARC_FUZZ=8000 sets the number of specs; the default keeps the suite fast, and a
+test of the conformance suite tries more of them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Iterable
+
+import pytest
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan, plan_spec
@@ -34,7 +38,9 @@ from tests.laws.field_pairs import (
 )
 from tests.laws.field_targets import ALL_TARGETS
 
-COUNT = int(os.environ.get("PARC_FUZZ", "80"))
+COUNT = int(os.environ.get("PARC_FUZZ", "50"))
+MORE = 200
+"""Number of further specs in the conformance suite."""
 LEFT_OUT = ("model", "parc", "site", "emit", "versions", "cluster", "job.kind", "job.traffic.trace")
 """Fields that replace the whole base, or select the targets; and those below ``model``."""
 FILES = ("cluster.base", "cluster.topology", "cluster.calibration", "cluster.topology_format")
@@ -72,8 +78,18 @@ def combined(dice: random.Random) -> Spec:
 
 
 def test_the_files_of_a_plan_never_contradict_it() -> None:
+    assert number_of_plans(range(COUNT)) > COUNT // 6
+
+
+@pytest.mark.conformance
+def test_the_files_of_more_plans_never_contradict_them() -> None:
+    assert number_of_plans(range(COUNT, COUNT + MORE)) > MORE // 6
+
+
+def number_of_plans(seeds: Iterable[int]) -> int:
+    """Check the specs with these seeds; return the number of specs that have a plan."""
     compiled = 0
-    for seed in range(COUNT):
+    for seed in seeds:
         spec, sink = combined(random.Random(seed)), Sink()
         try:
             plan = plan_spec(source_of(spec), (), sink)
@@ -86,4 +102,4 @@ def test_the_files_of_a_plan_never_contradict_it() -> None:
         assert plan is not None or errors, f"seed {seed}: {json.dumps(spec)}"
         wrong = [one.finding.message for one in errors if one.code.startswith("PARC-A")]
         assert not wrong, f"seed {seed}: {wrong} {json.dumps(spec)}"
-    assert compiled > COUNT // 6
+    return compiled

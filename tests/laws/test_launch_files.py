@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ AT = 3
 """Line of a script that the tests replace."""
 
 
+@cache
 def imported(text: str) -> tuple[dict[str, Any], list[str]]:
     """Return (fragment, notes) of a launch file."""
     sink = Sink()

@@ -22,6 +22,7 @@ from tests.compiled import example
 from tests.laws.damage import OF_FILES, damaged
 from tests.laws.test_mutated_specs import time_limit
 from tests.lint import scripts
+from tests.samples import sample_of
 from tests.topology.test_readers import CASES
 
 COUNT = int(os.environ.get("PARC_FUZZ", "60"))
@@ -82,7 +83,7 @@ def test_deeply_nested_json_is_reported(start: str) -> None:
     assert lint_text(text, "file", LintOptions())[0].failed()
 
 
-@pytest.mark.parametrize("piece", ["\n", "<<E\n", "$(", "(", '"', "A+=(x)\n"])
+@pytest.mark.parametrize("piece", sample_of(["\n", "<<E\n", "$(", "(", '"', "A+=(x)\n"], 3))
 def test_a_repeated_piece_of_a_script_is_read_in_linear_time(piece: str) -> None:
     text = scripts.SBATCH + piece * (30_000 // len(piece)) + "\n"
     with time_limit(2):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from parc.backends.megatron.meshes import FAMILIES, megatron_group_families
@@ -20,6 +20,7 @@ from tests.placement.placement_plans import (
     layout,
     plan,
 )
+from tests.property_settings import examples
 
 SMALL = st.sampled_from([1, 2, 3, 4, 8])
 ORDERS = st.sampled_from(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"])
@@ -37,7 +38,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 
 RACKS = st.lists(st.integers(1, 20), min_size=1, max_size=5)
-QUICK = settings(max_examples=60, deadline=None)
+QUICK = examples(30)
 DENSE = [one.axes for one in FAMILIES if one.mesh == "dense"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
@@ -14,6 +14,7 @@ from parc.compiler.ir import Plan
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.verify.verify_pools import verify_output
 from tests.compiled import planned
+from tests.property_settings import examples
 
 MODELS = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen3-30b-a3b")
 
@@ -51,7 +52,7 @@ def plan_of(spec: dict[str, Any]) -> Plan | None:
     return plan
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@examples(13)
 @given(specs())
 def test_parallel_sizes_multiply_to_the_world_size_and_every_rank_has_one_device(
     spec: dict[str, Any],
@@ -73,7 +74,7 @@ def test_parallel_sizes_multiply_to_the_world_size_and_every_rank_has_one_device
         assert getattr(layout, name) == value
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@examples(8)
 @given(specs())
 def test_more_device_memory_never_loses_a_layout(spec: dict[str, Any]) -> None:
     plan = plan_of(spec)
@@ -85,7 +86,7 @@ def test_more_device_memory_never_loses_a_layout(spec: dict[str, Any]) -> None:
     assert with_more_memory.search.enumerated == plan.search.enumerated
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@examples(6)
 @given(specs(), st.randoms(use_true_random=False))
 def test_shuffled_keys_change_no_byte(spec: dict[str, Any], random: Any) -> None:
     plan = plan_of(spec)

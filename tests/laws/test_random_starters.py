@@ -17,8 +17,8 @@ from tests.cli.specs import parc
 
 pytestmark = pytest.mark.usefixtures("few_requests")
 
-COUNT = int(os.environ.get("PARC_FUZZ", "12"))
-MORE = 40
+COUNT = int(os.environ.get("PARC_FUZZ", "8"))
+MORE = 44
 """Number of further combinations in the conformance suite."""
 GROUPS = 4
 """Number of tests that share the combinations, so that workers can run them in parallel."""

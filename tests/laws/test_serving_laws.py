@@ -6,11 +6,12 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan
+from tests.property_settings import examples
 from tests.search.serving_specs import plan_of, planned, spec
 
 pytestmark = pytest.mark.usefixtures("few_requests")
@@ -74,7 +75,7 @@ launch = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(model=model, node=node, nodes=st.integers(1, 5), parts=st.tuples(layout, job, goals, launch))
 def test_any_serving_spec_gives_a_verified_plan_or_an_error(
     model: str, node: str, nodes: int, parts: tuple[Any, ...]
@@ -90,7 +91,7 @@ def test_any_serving_spec_gives_a_verified_plan_or_an_error(
         assert not found.failed(), [one.finding.message for one in found.diagnostics]
 
 
-@settings(max_examples=10, deadline=None)
+@examples(6)
 @given(model=model, nodes=st.integers(1, 3))
 def test_the_order_of_keys_changes_nothing(model: str, nodes: int) -> None:
     tree = spec(model, "dgx-h100", nodes, layout={"pp": 1, "replicas": 1})
@@ -101,7 +102,7 @@ def test_the_order_of_keys_changes_nothing(model: str, nodes: int) -> None:
     assert plan_of(tree).problem.digest == plan_of(turned).problem.digest
 
 
-@settings(max_examples=10, deadline=None)
+@examples(6)
 @given(model=model, more=st.sampled_from([1.1, 1.5, 3.0]))
 def test_more_memory_loses_no_layout(model: str, more: float) -> None:
     tree = spec(model, {"base": "dgx-h100"}, 1)

@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.megatron.launch_files.import_arguments import TABLE
@@ -36,6 +36,7 @@ from tests.lint.scripts import (
     codes,
     edited,
 )
+from tests.property_settings import examples
 
 ROOT = Path(__file__).parent.parent.parent
 EMITTED = sorted(
@@ -294,7 +295,7 @@ PIECES = (
 )
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.sampled_from((" ", "\n", "")))
 def test_any_text_ends_in_findings(words: list[str], between: str) -> None:
     for framework in ("auto", "megatron", "vllm", "deepspeed"):

@@ -71,6 +71,10 @@ def _legal(number: int) -> dict[str, Any]:
     return spec
 
 
+LARGE = (9, 15, 23, 33, 34)
+"""Cases whose plain search takes a quarter of a CPU second or more."""
+
+
 @cache
 def _searched(number: int) -> tuple[CostModel, Search | None]:
     """Return the problem of a case and its search, which two tests use."""
@@ -78,7 +82,13 @@ def _searched(number: int) -> tuple[CostModel, Search | None]:
     return cost_model, search_layouts(cost_model, Sink())
 
 
-@pytest.mark.parametrize("number", range(CASES))
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(one, marks=pytest.mark.conformance) if one in LARGE else one
+        for one in range(CASES)
+    ],
+)
 def test_the_search_equals_a_plain_one(number: int) -> None:
     assert_plain(*_searched(number))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -66,10 +67,16 @@ def test_without_a_layout_on_all_hosts_fewer_hosts_are_used(model: str) -> None:
     assert "B01" in codes(changed(spec, FORBID))
 
 
+@cache
+def search_of_whole_cluster(nodes: int) -> tuple[CostModel, Search | None]:
+    """Return the problem on ``nodes`` hosts, and its search that leaves none of them idle."""
+    cost_model = cost_model_of(changed(BAD_COUNT, {"cluster.nodes": nodes}))
+    return cost_model, search_layouts(cost_model, Sink())
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 3, 5, 6, 7, 8, 9, 11])
 def test_hosts_stay_idle_exactly_if_the_step_is_shorter_by_the_smallest_gain(nodes: int) -> None:
-    cost_model = cost_model_of(changed(BAD_COUNT, {"cluster.nodes": nodes}))
-    whole = search_layouts(cost_model, Sink())
+    cost_model, whole = search_of_whole_cluster(nodes)
     found = search_with_idle_hosts(cost_model, Sink())
     assert found is not None
     if whole is None or found.ranked[0].layout.world < cost_model.problem.cluster.gpus:
@@ -81,11 +88,7 @@ def test_hosts_stay_idle_exactly_if_the_step_is_shorter_by_the_smallest_gain(nod
         fewer = [
             search.ranked[0].step_seconds
             for count in range(1, nodes)
-            if (
-                search := search_layouts(
-                    cost_model_of(changed(BAD_COUNT, {"cluster.nodes": count})), Sink()
-                )
-            )
+            if (search := search_of_whole_cluster(count)[1])
         ]
         assert all(one > (1 - 2 * MIN_GAIN) * whole.ranked[0].step_seconds for one in fewer)
 

@@ -84,8 +84,8 @@ def _searched(number: int) -> tuple[CostModel, Search | None]:
     return cost_model, search_layouts(cost_model, Sink())
 
 
-LARGE = (6, 12, 20, 25, 33, 34)
-"""Cases of models with experts on many GPUs, whose plain search takes 1 to 5 CPU seconds."""
+LARGE = (0, 6, 12, 20, 21, 22, 25, 27, 32, 33, 34)
+"""Cases whose plain search takes a quarter of a CPU second or more; with experts, up to 5."""
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,10 @@ def test_the_search_equals_a_plain_one(number: int) -> None:
     assert_plain(*_searched(number))
 
 
-@pytest.mark.parametrize("model", ["llama-3.1-405b", "deepseek-v2", "mixtral-8x22b"])
+@pytest.mark.parametrize(
+    "model",
+    ["llama-3.1-405b", "mixtral-8x22b", pytest.param("deepseek-v2", marks=pytest.mark.conformance)],
+)
 def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
     spec = _case(0) | {"model": model, "layout": {}}
     spec["cluster"] = {"node": "dgx-h100", "nodes": 1}
@@ -154,8 +157,8 @@ def test_a_remedy_for_too_little_memory_is_one_that_can_help(
 
 
 def test_most_of_these_searches_find_something() -> None:
-    found = [_searched(number)[1] for number in range(36)]
-    assert sum(search is not None for search in found) >= 24
+    found = [_searched(number)[1] for number in range(36) if number not in LARGE]
+    assert sum(search is not None for search in found) >= 16
 
 
 @pytest.mark.parametrize("goal", ["throughput", "fewest-gpus"])

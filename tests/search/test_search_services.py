@@ -205,7 +205,14 @@ LIMITS = {
 # A load that PARC searches takes many simulations; test_kept_limits.py has more of them.
 @pytest.mark.parametrize(
     ("name", "rate"),
-    [*((name, 60.0) for name in LIMITS), ("percentile and mean", None), ("goodput", None)],
+    [
+        ("percentile and mean", 60.0),
+        ("goodput", 60.0),
+        ("percentile and mean", None),
+        pytest.param("p99 of one latency", 60.0, marks=pytest.mark.conformance),
+        pytest.param("whole requests", 60.0, marks=pytest.mark.conformance),
+        pytest.param("goodput", None, marks=pytest.mark.conformance),
+    ],
 )
 def test_a_plan_keeps_its_limits_in_the_simulation(name: str, rate: float | None) -> None:
     goals = LIMITS[name]

@@ -4,12 +4,13 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.reading.source import SpecSource
+from tests.property_settings import examples
 
 SPEC = """\
 parc: 1
@@ -82,13 +83,13 @@ def test_mutated_specs_get_an_check_load(seed):
         check_load(mutated(SPEC, dice))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.binary(max_size=200))
 def test_any_bytes_get_an_check_load(noise):
     check_load(noise.decode("utf-8", errors="replace"))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.lists(st.sampled_from([*PIECES, "a", "b: ", "tp"]), max_size=25).map("".join))
 def test_any_heap_of_yaml_pieces_gets_an_check_load(text):
     check_load(text)
@@ -101,7 +102,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75)
 @given(
     path=st.sampled_from(["model", "cluster", "job", "layout.tp", "layout", "emit", "versions"]),
     value=VALUES,
@@ -112,7 +113,7 @@ def test_any_value_in_the_place_of_another_gets_an_check_load(path, value):
     check_load(SPEC, f"{path}={json.dumps(value)}")
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75)
 @given(st.text(alphabet='modelrackscluster.[]0"= ', max_size=30))
 def test_any_override_gets_an_check_load(override):
     check_load(SPEC, override)

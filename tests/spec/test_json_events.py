@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import ruamel.yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.reading import yaml_tree
 from parc.compiler.spec.reading.json_events import json_events
+from tests.property_settings import examples
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -44,13 +45,13 @@ def assert_same_events(text: str) -> None:
         assert [*map(fields_of, found)] == [*map(fields_of, events_of_ruamel(text))]
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(VALUES.map(lambda value: {"root": value}), st.sampled_from((None, 0, 1, 4)))
 def test_any_json_text_has_the_events_of_ruamel(value: Any, indent: int | None) -> None:
     assert_same_events(json.dumps(value, indent=indent))
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(st.sampled_from("{["), st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
 def test_any_text_has_the_events_of_ruamel_or_is_left_to_it(first: str, text: str) -> None:
     assert_same_events(f"{first}{text}{'}' if first == '{' else ']'}")

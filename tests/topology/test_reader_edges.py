@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.catalog.library import Library
@@ -25,6 +25,7 @@ from parc.compiler.topology.readers.cluster_section import (
 )
 from parc.compiler.topology.readers.reader_state import LocatedHost
 from parc.compiler.topology.readers.registry import detect_format
+from tests.property_settings import examples
 from tests.topology.reading import finding_lines, read
 
 RATES = {
@@ -182,7 +183,7 @@ def racks(text: str) -> list[tuple[str, str, list[str]]]:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.__name__ for form in FORMS])
-@settings(max_examples=25)
+@examples(13)
 @given(fabric=fabrics())
 def test_every_format_gives_the_same_racks_and_switches(
     form: Callable[[Fabric], str], fabric: Fabric
@@ -190,7 +191,7 @@ def test_every_format_gives_the_same_racks_and_switches(
     assert racks(form(fabric)) == fabric.expected
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(fabric=fabrics())
 def test_cables_give_the_same_leaves_and_a_tier_for_each_level_that_joins_zones(
     fabric: Fabric,
@@ -207,7 +208,7 @@ def test_cables_give_the_same_leaves_and_a_tier_for_each_level_that_joins_zones(
         assert {len(home[host]) for host in hosts} == {tiers}
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(fabric=fabrics())
 def test_a_fragment_resolves_to_hosts_under_their_switches(fabric: Fabric) -> None:
     sink = Sink()

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
@@ -16,6 +16,7 @@ from parc.compiler.report.json.output_directory import decode_files
 from parc.compiler.verify.verify_checksums import LOCK, verify_checksums
 from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import example_files
+from tests.property_settings import examples
 
 Contents = dict[str, bytes]
 NAMES = (
@@ -67,7 +68,7 @@ def test_written_files_have_no_finding_and_a_change_of_any_file_has_one(name: st
         assert found(edited(contents, file, 7919 * (number + 1))), file
 
 
-@settings(max_examples=100, deadline=None)
+@examples(50)
 @given(st.sampled_from(sorted(SMALL)), st.integers(0, 10**6), st.integers(1, 255))
 def test_a_change_of_any_byte_is_found(file: str, at: int, by: int) -> None:
     assert found(edited(SMALL, file, at, by))
@@ -168,7 +169,7 @@ def test_the_first_of_many_foreign_files_are_named() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.megatron.stages.layout_string import Stage, format_layout_string
@@ -26,6 +26,7 @@ from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import Files
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, with_hosts
 from tests.placement.placement_plans import plan as placed
+from tests.property_settings import examples
 from tests.verify.damage import Edit, dropped, swapped
 
 
@@ -319,7 +320,7 @@ def test_a_folder_without_files_to_verify_is_reported() -> None:
     assert codes({"plan.json": "{}"}) == ["A03", "A04"]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75)
 @given(
     st.sampled_from(sorted(SOUND)), st.integers(0, 4000), st.integers(0, 40), st.text(max_size=12)
 )
@@ -329,7 +330,7 @@ def test_no_damage_raises(file: str, at: int, length: int, new: str) -> None:
     messages({**SOUND, file: text[:at] + new + text[at + length :]})
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(),

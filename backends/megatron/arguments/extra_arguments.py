@@ -7,6 +7,7 @@ override only flags whose row is marked ``free``.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -44,13 +45,14 @@ SPEC_FIELDS = {
 """Name of a plan field -> name of the spec field that sets the plan field, if the names differ."""
 
 
-def flags_of(version: str) -> list[str]:
-    """Return the sorted names of all flags that Megatron ``version`` accepts."""
-    return [
-        flag
+@cache
+def flags_of(version: str) -> Mapping[str, None]:
+    """Return the sorted names of all flags that Megatron ``version`` accepts, as keys."""
+    return {
+        flag: None
         for flag, row in rows_of_known_flags(PACKAGE).items()
         if is_in_range(version, row.get("since"), row.get("until"))
-    ]
+    }
 
 
 @cache
@@ -150,7 +152,7 @@ def without_omitted_flags(problem: Problem) -> Problem:
     return replace(problem, launch=replace(problem.launch, omit=()))
 
 
-def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
+def explain_unknown_flag(flag: str, spellings: Iterable[str], version: str) -> Finding:
     """Return the finding F01: Megatron ``version`` has no flag ``flag``.
 
     The finding suggests a replacement or a similar flag in ``spellings``, if there is one.

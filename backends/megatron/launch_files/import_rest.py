@@ -7,6 +7,7 @@ that PARC would write for the imported fields, so that every difference is repor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
@@ -139,7 +140,7 @@ def take_extra_arguments(
     from parc.backends.registry import framework
 
     version = framework("megatron").default_version
-    spellings = set(flags_of(version)) - removed_flags().keys()
+    spellings = flags_of(version).keys() - removed_flags().keys()
     rows = {row.setting: row for row in flag_table(PACKAGE).rows}
     implied = load_import_table(PACKAGE).implied
     extra: dict[str, tuple[str, ...]] = {}
@@ -185,6 +186,17 @@ def take_extra_arguments(
         launch = reading.spec.setdefault("launch", {})
         launch["args"] = [*launch.get("args", ()), *words]
     return rest
+
+
+def report_flags_without_field(flags: Iterable[LaunchFlag], reading: Reading) -> None:
+    """Report each flag that sets no field of the spec, and that no plan determines (I04)."""
+    controlled = names_of_planned_flags()
+    for flag in flags:
+        if flag.name not in controlled:
+            text = " ".join((flag.name, *values_of_flag(flag)))
+            field = IN_SAMPLES.get(flag.name)
+            which = f"job.{field}, in steps" if field else "the matching field of the spec, if any"
+            reading.leave_out(text, flag.word.span, f"set {which}")
 
 
 def report_planned_value_differences(flags: Iterable[LaunchFlag], reading: Reading) -> None:
@@ -248,6 +260,7 @@ def _sets_field(flag: LaunchFlag, reading: Reading) -> bool:
     return value is not None
 
 
+@cache
 def names_of_planned_flags() -> frozenset[str]:
     """Return the names of the flags whose values a plan determines."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows if not row.free)

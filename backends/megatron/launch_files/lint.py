@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 
 from parc.backends.megatron.advice import ADVICE
 from parc.backends.megatron.arguments.arguments import PACKAGE
@@ -24,7 +24,7 @@ from parc.backends.megatron.launch_files.facts import (
     MegatronJobFacts,
     read_megatron_facts,
 )
-from parc.backends.megatron.launch_files.import_arguments import TABLE, read_words
+from parc.backends.megatron.launch_files.import_arguments import TABLE, read_spec_fields
 from parc.backends.megatron.launch_files.launch_flags import (
     MegatronLaunch,
     programs_of,
@@ -105,7 +105,7 @@ def lint_megatron(
     reading = Reading(script.text, script.name, Sink())
     words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
     # The certain flags are read as one statement, wherever the script collects them.
-    read_words([replace(word, statement=0) for word in words], reading)
+    read_spec_fields([replace(word, statement=0) for word in words], reading)
     flags = TABLE.flag_by_spec_field()
     flags |= {TABLE.fields[name]: name for name in launch.sure if name in TABLE.fields}
     if "model.pattern" in reading.spans:
@@ -123,10 +123,11 @@ def lint_megatron(
     hosts = read_hosts(read_job_size(script))
     given = {*reading.spans, *(["cluster.nodes"] if "nodes" in hosts else [])}
     given |= {"cluster.node.gpus_per_node"} if "node" in hosts else set()
+    # The predicate is called hundreds of times, so the sections are looked up in a set.
+    sections = {path for one in given for path in _path_and_sections(one)}
 
     def known(path: str) -> bool:
-        is_given = any(one == path or one.startswith(f"{path}.") for one in given)
-        return is_given or (
+        return path in sections or (
             not launch.is_open and path not in launch.unsure and _has_megatron_default(path)
         )
 
@@ -216,6 +217,11 @@ def _uses_only_known_fields(found: Diagnostic, known: Known, options: LintOption
     return all(added.get(path.partition(".")[0]) or known(path) for path in paths)
 
 
+def _path_and_sections(path: str) -> Iterable[str]:
+    """Return ``path`` and the sections that contain it: ``a``, ``a.b`` and ``a.b.c``."""
+    return accumulate(path.split("."), lambda section, name: f"{section}.{name}")
+
+
 def _has_megatron_default(path: str) -> bool:
     """Return True if Megatron has a default for the spec field ``path``."""
     needed = ("model.layers", "model.hidden", "model.heads", "model.vocab", "layout.micro_batch")
@@ -248,7 +254,7 @@ def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
 
 
 def _check_flag(
-    flag: LaunchFlag, spellings: list[str], launch: MegatronLaunch, version: str
+    flag: LaunchFlag, spellings: Collection[str], launch: MegatronLaunch, version: str
 ) -> tuple[str, Finding] | None:
     """Return (code, finding) for an invalid flag, else None.
 
@@ -291,7 +297,7 @@ def _check_flags_of_program(launch: MegatronLaunch, version: str, sink: Sink) ->
     sink.report("F07", finding, span=first.word.span)
 
 
-def _is_misspelled(name: str, spellings: list[str]) -> bool:
+def _is_misspelled(name: str, spellings: Iterable[str]) -> bool:
     """Return True if ``name`` looks like a typo of a known flag.
 
     A name that starts with a known flag is not a typo, but a flag of the user's program.

@@ -65,7 +65,12 @@ _OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 """Key of a nested section whose value is not the name of a config key -> (type of the value in
 Python, requirement for messages)."""
-_POSITION_FIELDS = {"rope": ("base",), "alpha_rope": ("base",), "rope_or_none": ("base", "type")}
+_POSITION_FIELDS = {
+    "rope": ("base",),
+    "alpha_rope": ("base",),
+    "ratio_rope": ("ratio",),
+    "rope_or_none": ("base", "type"),
+}
 """Form of the position encoding -> keys that this form requires in addition."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.cost.schedules.action_tables import interleaved_table
@@ -16,6 +16,7 @@ from parc.compiler.cost.schedules.unequal_chunks import (
     least_interleaved_seconds,
     unequal_interleaved_seconds,
 )
+from tests.property_settings import examples
 
 FORWARD_SHARE = 0.3
 
@@ -34,7 +35,7 @@ def simulated(shape: PipelineShape, costs: StageCosts) -> float:
     return simulate_schedule(interleaved_table(shape), costs).makespan_seconds
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(
     st.integers(2, 6),
     st.integers(2, 4),

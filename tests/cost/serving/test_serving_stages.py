@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.cost.serving.stages import stage_caches, stage_splits
 from parc.compiler.ir import ServingLayout
 from parc.compiler.ir.serving import split_layers_evenly
+from tests.property_settings import examples
 from tests.search.serving_specs import problem_of, spec
 
 GIB = 2**30
@@ -79,7 +80,7 @@ def test_every_split_holds_every_layer_once_and_no_stage_is_empty(layers: int, p
         assert min(split) >= 1
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(tokens=st.integers(1, 131_072))
 def test_a_longer_request_never_needs_less_cache(tokens: int) -> None:
     problem = problem_of(spec("llama-3.1-70b", "hgx-h200"))
