@@ -45,7 +45,7 @@ SITE_OUTLIER = 1.3
 left out, because of other jobs on the network or a slow host. Such rows are still predicted."""
 MAX_MOVE = 0.5
 """Largest change of a log parameter before the predictions are linearized again."""
-LINEARIZATIONS = 4
+LINEARIZATIONS = 6
 FOLDS = 3
 """Smallest number of sources of a class whose folds are sources."""
 FIXED = 1e-4
@@ -127,18 +127,21 @@ def class_values(hardware: str, structure: Structure, logs: Logs) -> dict[str, f
 def fit_jointly(cases: Sequence[Case], structure: Structure | None = None) -> JointFit:
     """Return the fit of all classes to ``cases``.
 
-    The predictions are linearized at the shipped values first, then at the fitted ones.
+    The predictions are linearized at the shipped values first, then at the fitted ones. A value
+    that moves back moves only half as far: a linearization can be wrong on one side of a value at
+    which a term of the step becomes exposed, and would alternate between both sides.
     """
     classes = sorted({case.generation for case in cases})
     own = shipped_structure(classes) if structure is None else structure
     logs = start_values(own)
+    before = dict.fromkeys(logs, 0.0)
     for _ in range(LINEARIZATIONS):
         lines = linearize(cases, own, logs)
         found = solve(lines, JointFit(logs, {}, own, lines))
-        logs = {
-            key: value + min(max(found[key] - value, -MAX_MOVE), MAX_MOVE)
-            for key, value in logs.items()
-        }
+        moves = {key: min(max(found[key] - logs[key], -MAX_MOVE), MAX_MOVE) for key in logs}
+        moves = {key: move / 2 if move * before[key] < 0 else move for key, move in moves.items()}
+        logs = {key: value + moves[key] for key, value in logs.items()}
+        before = moves
     lines = linearize(cases, own, logs)
     fit = JointFit(logs, {}, own, lines)
     return replace(fit, spreads=_spreads(fit))

@@ -10,7 +10,7 @@ from typing import Literal
 
 from parc.compiler.ir.frozen import frozen
 
-DYNAMIC_SPREAD = 0.13
+DYNAMIC_SPREAD = 0.14
 """Relative half width of the 80 % interval of all bytes except weights, gradients, optimizer state
 and fragmentation.
 

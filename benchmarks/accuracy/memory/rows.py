@@ -80,6 +80,7 @@ from parc.compiler.spec.model_spec import ModelSpec
 PATH = Path(__file__).parent.parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
+FLAGPERF = "FlagOpen/FlagPerf"
 Words = dict[str, str]
 
 
@@ -105,7 +106,13 @@ class Reading:
 
     @property
     def document(self) -> str:
-        """Source of the reading; all functional tests of Megatron are one, as they are related."""
+        """Source of the reading.
+
+        All functional tests of Megatron are one, and so are all pages of FlagPerf, whose readings
+        come from one program.
+        """
+        if self.source.startswith(FLAGPERF):
+            return FLAGPERF
         return source_of(self.source.partition(" test_cases/")[0])
 
     @property
