@@ -42,9 +42,8 @@ from pathlib import Path
 
 from benchmarks.accuracy.memory.extra_bytes import Run
 from benchmarks.accuracy.memory.programs import family_of, program_of, with_copies
-from benchmarks.accuracy.memory.sources import is_locked_row
+from benchmarks.accuracy.memory.sources import document_of, is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
-from benchmarks.accuracy.sources import source_of
 from parc.backends.megatron.memory import fsdp_memory
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
@@ -80,7 +79,6 @@ from parc.compiler.spec.model_spec import ModelSpec
 PATH = Path(__file__).parent.parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
-FLAGPERF = "FlagOpen/FlagPerf"
 Words = dict[str, str]
 
 
@@ -106,14 +104,8 @@ class Reading:
 
     @property
     def document(self) -> str:
-        """Source of the reading.
-
-        All functional tests of Megatron are one, and so are all pages of FlagPerf, whose readings
-        come from one program.
-        """
-        if self.source.startswith(FLAGPERF):
-            return FLAGPERF
-        return source_of(self.source.partition(" test_cases/")[0])
+        """Source of the reading; related documents are one."""
+        return document_of(self.source)
 
     @property
     def predicted_bytes(self) -> float:

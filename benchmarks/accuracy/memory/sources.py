@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.accuracy.sources import LOCKED, Kind, draw_locked, source_of
 
+FLAGPERF = "FlagOpen/FlagPerf"
+
 
 def draw_locked_readings(readings: Sequence[tuple[str, Kind]]) -> list[str]:
     """Return the names of the locked sources, sorted, as drawn from ``readings``.
@@ -59,3 +61,14 @@ is open."""
 def is_locked_row(row: Mapping[str, str]) -> bool:
     """Return True if a row of published/memory.csv comes from a locked source."""
     return row["id"] in LOCKED_TESTS or source_of(row["source"]) in LOCKED_DOCUMENTS
+
+
+def document_of(source: str) -> str:
+    """Return the document of a reading for the fit of intervals, where each document counts once.
+
+    All functional tests of Megatron are one, and so are all pages of FlagPerf, whose readings come
+    from one program.
+    """
+    if source.startswith(FLAGPERF):
+        return FLAGPERF
+    return source_of(source.partition(" test_cases/")[0])

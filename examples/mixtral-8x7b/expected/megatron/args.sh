@@ -71,7 +71,7 @@ MEGATRON_ARGS=(
   --no-create-attention-mask-in-dataloader
   # checkpoint
   --save /lustre/checkpoints/mixtral-8x7b-tuned
-  --save-interval 1853
+  --save-interval 1852
   --load /lustre/checkpoints/mixtral-8x7b-base
   --finetune
   --exit-signal-handler
