@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.evaluate_service import request_seconds
 from parc.compiler.evaluate.explain_no_layout import explain_no_layout
+from parc.compiler.evaluate.simulated_limits import missed_in_simulation
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.serving_plan import ServingRule
-from parc.compiler.search.simulate_finalists import missed_in_simulation, with_statistics
+from parc.compiler.search.simulate_finalists import with_statistics
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result: this many from the
