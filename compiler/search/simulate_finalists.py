@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from parc.compiler.cost.serving.simulation.simulate import Sampling
@@ -35,6 +35,7 @@ from parc.compiler.evaluate.simulated_limits import (
     stop_rule,
 )
 from parc.compiler.ir import ServingEstimate, ServingProblem
+from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
 
 FINALISTS = 5
@@ -188,6 +189,37 @@ def _with_more_replicas(
     return _result_for_smallest_count(counts, simulate_with)
 
 
+def worst_sample(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
+    """Return the estimate with the statistics of the sample that exceeds its limits the most.
+
+    The samples are those in which deployments must meet the limits, but without an early end.
+    """
+    samples = [
+        replace(found, simulated=simulate_service(problem, found.layout, rate, Sampling(seed)))
+        for seed, rate in _sampled_rates(found, SAMPLES)
+    ]
+    return max(samples, key=lambda one: _worst_ratio(problem, one.simulated))
+
+
+def _sampled_rates(
+    found: ServingEstimate, seeds: Sequence[int]
+) -> Iterator[tuple[int, float | None]]:
+    """Yield (seed, request rate) of each sample; the rate is None if the spec sets the load."""
+    for seed in seeds:
+        rate = found.solved_request_rate
+        yield seed, rate if rate is None or seed == SAMPLES[0] else rate * LOAD_MARGIN
+
+
+def _worst_ratio(problem: ServingProblem, sample: ServiceStatistics | None) -> float:
+    """Return the largest ratio of a simulated latency to its limit."""
+    if sample is None:
+        return 0.0
+    stop = stop_rule(problem)
+    ratios = [ratio_to_limit(sample, one, stop.goodput) for one in stop.limits]
+    growth = 1 + sample.wait_growth if cannot_sustain(problem, sample) else 0.0
+    return max(*ratios, growth, 0.0)
+
+
 def _result_for_smallest_count(
     counts: Sequence[int], simulate_with: Callable[[int, int], Simulated]
 ) -> ServingEstimate | None:
@@ -300,22 +332,14 @@ def _simulate_samples(
     adjusted, worst = found, 0.0
     if not stop.limits and problem.service.traffic.request_rate is None:
         return adjusted, worst  # no simulation can miss a limit
-    for seed in tuple(seeds[:number]):
-        rate = found.solved_request_rate
-        if rate is not None and seed != SAMPLES[0]:
-            rate *= LOAD_MARGIN
+    for seed, rate in _sampled_rates(found, tuple(seeds[:number])):
         # Plans show the queues and the cache of the first sample only.
         is_first = seed == SAMPLES[0]
         sampling = Sampling(seed, records=is_first, stop=stop if stop.limits else None)
         sample = simulate_service(problem, found.layout, rate, sampling)
         simulated = replace(found, simulated=sample)
-        if sample is not None:
-            ratios = (ratio_to_limit(sample, one, stop.goodput) for one in stop.limits)
-            worst = max(worst, *ratios, 0.0)
-        is_growing = cannot_sustain(problem, sample)
-        if sample is not None and is_growing:
-            worst = max(worst, 1 + sample.wait_growth)
-        if is_growing or missed_in_simulation(problem, simulated):
+        worst = max(worst, _worst_ratio(problem, sample))
+        if cannot_sustain(problem, sample) or missed_in_simulation(problem, simulated):
             seeds.remove(seed)
             seeds.insert(0, seed)
             return None, worst
