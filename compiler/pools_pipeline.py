@@ -17,6 +17,7 @@ from parc.compiler.cost.serving.simulation.simulate_pools import SimulatedPool, 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.evaluate.evaluate_service import SERVICE_TIE
+from parc.compiler.evaluate.simulated_limits import missed_limits, simulated_value
 from parc.compiler.ir import Host, ServingPlan, ServingProblem
 from parc.compiler.ir.finding import Diagnostic
 from parc.compiler.ir.frozen import frozen
@@ -26,7 +27,6 @@ from parc.compiler.ir.serving_plan import PoolPair, PoolProblems
 from parc.compiler.placement.find_vacancies import cluster_with_hosts
 from parc.compiler.report.formatting import format_percent, format_seconds, format_three_digits
 from parc.compiler.search.search_serving_layouts import search_serving_layouts
-from parc.compiler.search.simulate_finalists import missed_limits, simulated_value
 
 AT = "job.disaggregate"
 PlanService = Callable[[ServingProblem, Sink, Callable[[str], None]], ServingPlan | None]

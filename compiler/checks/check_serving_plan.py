@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck
+from parc.compiler.evaluate.simulated_limits import cannot_sustain
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.serving_plan import ServingCandidate
@@ -32,8 +33,23 @@ def check_serving_plan(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_first_token(plan: ServingPlan, sink: Sink) -> None:
-    """Report a long time to the first token, if the spec sets a load but no limit (G06)."""
+    """Report a request rate that the service cannot sustain, or a long wait without a limit (G06).
+
+    A wait is reported only if the spec sets a load, but no limit on the time to the first token.
+    """
     estimate, goals = plan.estimate, plan.problem.goals
+    rate, simulated = plan.problem.service.traffic.request_rate, estimate.simulated
+    if rate and simulated and cannot_sustain(plan.problem, simulated):
+        finding = Finding(
+            f"the service serves {simulated.requests_per_second:.3g} of {rate:g} requests per "
+            "second in the simulation, so its queue keeps growing",
+            label=f"in {simulated.requests:,} requests, the time to the first token reaches "
+            f"{format_limit(simulated.ttft_seconds.p99)} (p99)",
+            help="use more GPUs or a lower request rate",
+        )
+        paths = ("job.traffic.request_rate", "job.traffic")
+        sink.report("G06", finding, at=sink.positions.first_path_in_spec(paths))
+        return
     if not plan.problem.service.traffic.is_load_given or goals.ttft_seconds is not None:
         return
     if estimate.ttft_seconds <= LONGEST_FIRST_TOKEN_SECONDS:

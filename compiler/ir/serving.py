@@ -317,6 +317,9 @@ class ServiceStatistics:
     within_limits: float | None = None
     """Share of requests whose latencies were all within the limits of each request; None without
     such limits."""
+    wait_growth: float = field(default=0.0, metadata=NOT_SERIALIZED)
+    """Seconds by which the time to the first token grew per second of the simulation; about 0
+    unless requests arrive faster than the service serves them."""
 
 
 @frozen

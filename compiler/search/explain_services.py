@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.evaluate.evaluate_service import request_seconds
+from parc.compiler.evaluate.evaluate_service import SUSTAINED, request_seconds
 from parc.compiler.evaluate.explain_no_layout import explain_no_layout
+from parc.compiler.evaluate.simulated_limits import MARGIN, cannot_sustain, missed_in_simulation
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.serving_plan import ServingRule
-from parc.compiler.search.simulate_finalists import missed_in_simulation, with_statistics
+from parc.compiler.search.simulate_finalists import worst_sample
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result: this many from the
@@ -120,13 +121,15 @@ def _count_violations(violated: list[ServingRule]) -> tuple[int, int]:
 def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
     """Return the finding that all layouts in ``found`` miss a limit.
 
-    The finding lists the best value of any layout for each limit.
+    The finding lists the best value of any layout for each limit that some layout misses.
     """
     served = max(one.requests_per_second for one in found)
     goals, traffic = problem.goals, problem.service.traffic
     limits, best = [], []
     for limit in goals.latency_limits:
         seconds = _MEAN_SECONDS[limit.latency]
+        if all(seconds(problem, one) <= limit.seconds for one in found):
+            continue
         fastest = min(found, key=lambda one: seconds(problem, one))
         value = format_limit(seconds(problem, fastest))
         limits.append(f"{limit.text} {format_limit(limit.seconds)}")
@@ -134,8 +137,9 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
     less_load = "fewer concurrent requests"
     if traffic.request_rate is not None:
         less_load = "a lower request rate"
-        limits.append(f"{traffic.request_rate:g} requests per second")
-        best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
+        if any(one.requests_per_second < SUSTAINED * traffic.request_rate for one in found):
+            limits.append(f"{traffic.request_rate:g} requests per second")
+            best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
     return Finding(
         f"all {len(found)} layouts that fit into memory miss a limit: {', '.join(limits)}",
         label=f"best value for each limit: {'; '.join(best)}",
@@ -148,19 +152,26 @@ def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]
 
 
 def report_missed_in_simulation(problem: ServingProblem, best: ServingEstimate, sink: Sink) -> None:
-    """Report that the best layouts miss a limit only in the simulation (G03)."""
-    found = with_statistics(problem, best)
-    missed = missed_in_simulation(problem, found) or [(problem.goals.latency_limits[0], 0.0)]
-    values = ", ".join(f"{limit.text} {format_limit(value)}" for limit, value in missed)
-    limits = ", ".join(f"{limit.text} {format_limit(limit.seconds)}" for limit, _ in missed)
+    """Report that the best layouts miss limits or the request rate in the simulation (G03)."""
+    found = worst_sample(problem, best)
+    missed = missed_in_simulation(problem, found)
+    limits = [f"{limit.text} {format_limit(limit.seconds)}" for limit, _ in missed]
+    values = [f"{limit.text} {format_limit(value)}" for limit, value in missed]
+    if found.simulated is not None and cannot_sustain(problem, found.simulated):
+        rate = problem.service.traffic.request_rate
+        limits.append(f"{rate:g} requests per second")
+        values.append(f"{found.simulated.requests_per_second:.3g} of {rate:g} requests per second")
+    is_close = any(value <= limit.seconds for limit, value in missed)
+    margin = f"; PARC requires {100 * (1 - MARGIN):.0f} % less than a limit" if is_close else ""
     finding = Finding(
-        f"all simulated layouts miss a limit: {limits}",
-        label=f"simulated with {format_serving_sizes(found.layout)}: {values}",
+        f"all simulated layouts miss a limit: {', '.join(limits)}",
+        label=f"simulated with {format_serving_sizes(found.layout)}: {', '.join(values)}{margin}",
         help="the estimated means meet the limits, but the latencies of requests vary; use more "
         "GPUs, less load or less strict limits",
         causes=(Cause("job.traffic", "the requests are set here"),),
     )
-    sink.report("G03", finding, at=f"goals.{missed[0][0].latency}")
+    name = missed[0][0].latency if missed else "request_rate"
+    sink.report("G03", finding, at=sink.positions.first_path_in_spec(_LIMIT_PATHS[name]))
 
 
 def format_limit(seconds: float) -> str:

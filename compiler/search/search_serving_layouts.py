@@ -33,7 +33,13 @@ from parc.compiler.search.explain_services import (
     explain_empty_search,
     report_missed_in_simulation,
 )
-from parc.compiler.search.simulate_finalists import SAMPLES, simulate_finalists, with_statistics
+from parc.compiler.search.simulate_finalists import (
+    SAMPLES,
+    choose_sustained,
+    put_first,
+    simulate_finalists,
+    with_statistics,
+)
 
 REFINED = 24
 """Number of best candidates for which other pipeline stage splits are evaluated too."""
@@ -86,11 +92,11 @@ def search_serving_layouts(
             fastest = min((*order, *evaluated.other_estimates), key=seconds)
             report_missed_in_simulation(problem, fastest, sink)
             return None
-        places = {replace(one.layout, replicas=1) for one in finalists}
-        others = [one for one in order if replace(one.layout, replicas=1) not in places]
-        order = [*finalists, *others]
+        order = put_first(finalists, order)
         if step_tokens is not None:
             problem = with_step_tokens(problem, step_tokens.chosen)
+    else:
+        order = choose_sustained(problem, order, lambda: evaluated.other_estimates)
     if order and order[0].simulated is None:
         order[0] = with_statistics(problem, order[0])
     if not order:

@@ -3,19 +3,22 @@
 The search compares mean latencies, which closed-form formulas estimate quickly. With random
 arrivals, latencies vary from request to request. The best layouts are therefore simulated, with
 more replicas or less load than the formulas need, until they meet every limit of the spec.
+
+The formulas can also estimate a throughput a few percent too high. Near saturation, this is enough
+for a queue that keeps growing. For a request rate without limits, the best layout is therefore
+simulated, and others only if its queue grows.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from operator import itemgetter
 
 from parc.compiler.cost.serving.simulation.simulate import Sampling
-from parc.compiler.cost.serving.simulation.stop_rule import StopRule
 from parc.compiler.evaluate.evaluate_service import (
+    SERVICE_TIE,
     allowed_replica_counts,
     estimate_at,
     is_load_searched,
@@ -25,9 +28,14 @@ from parc.compiler.evaluate.evaluate_service import (
     simulate_service,
 )
 from parc.compiler.evaluate.find_largest_rate import Simulated, find_largest_rate
+from parc.compiler.evaluate.simulated_limits import (
+    cannot_sustain,
+    missed_in_simulation,
+    ratio_to_limit,
+    stop_rule,
+)
 from parc.compiler.ir import ServingEstimate, ServingProblem
-from parc.compiler.ir.serving import Distribution, ServiceStatistics
-from parc.compiler.ir.serving_goals import LatencyLimit, ServingGoals
+from parc.compiler.ir.serving import ServiceStatistics
 from parc.compiler.topology.arrange_hosts import compact_replica_counts
 
 FINALISTS = 5
@@ -35,9 +43,6 @@ FINALISTS = 5
 FASTEST = 3
 """Number of layouts with the shortest request times that are simulated if no finalist meets the
 limits."""
-MARGIN = 0.97
-"""Fraction of a limit that a simulated value may reach. The margin is needed because the mean of
-2,000 requests varies by 2 to 3 % between samples."""
 SAMPLES = (0, 1, 2)
 """Seeds of the samples in which a deployment must meet the limits; plans show the first one. Near
 saturation, queues differ so much between samples that a single one is often met by chance."""
@@ -63,6 +68,9 @@ def simulate_finalists(
     seeds: Sequence[int] = SAMPLES,
 ) -> list[ServingEstimate]:
     """Return the estimates of ``order`` that meet all limits in the simulation, best first.
+
+    A service whose queue keeps growing meets no limits, even if the spec sets none (see
+    ``cannot_sustain``).
 
     ``order`` is sorted by ``rank_services``. Only the ``FINALISTS`` best estimates are simulated,
     and if all of them miss a limit, the ``FASTEST`` others with the shortest request times; the
@@ -105,60 +113,52 @@ def adjust_to_limits(
     return rank_services(problem, adjusted)
 
 
+def choose_sustained(
+    problem: ServingProblem,
+    order: list[ServingEstimate],
+    others: Callable[[], Sequence[ServingEstimate]],
+) -> list[ServingEstimate]:
+    """Return ``order``, with estimates first whose simulation sustains the request rate.
+
+    ``order`` is sorted by ``rank_services``; ``others`` returns further valid estimates. If no
+    simulated service sustains the rate, one that serves the most of it is first.
+    """
+    if not order or problem.service.traffic.request_rate is None:
+        return order
+    first = with_statistics(problem, order[0])
+    if not cannot_sustain(problem, first.simulated):
+        return [first, *order[1:]]
+    finalists = simulate_finalists(problem, order, others=others, seeds=SAMPLES[:1])
+    return put_first(finalists or [_serving_most(problem, order[:FINALISTS])], order)
+
+
+def put_first(
+    finalists: list[ServingEstimate], order: list[ServingEstimate]
+) -> list[ServingEstimate]:
+    """Return ``finalists``, and then the estimates of ``order`` with other parallel sizes."""
+    places = {replace(one.layout, replicas=1) for one in finalists}
+    return [*finalists, *(one for one in order if replace(one.layout, replicas=1) not in places)]
+
+
+def _serving_most(problem: ServingProblem, order: list[ServingEstimate]) -> ServingEstimate:
+    """Return the best estimate of those that serve the most requests in the simulation.
+
+    The estimates have the layouts of ``order`` with the largest number of replicas.
+    """
+    served: list[tuple[float, ServingEstimate]] = []
+    for one in order:
+        layout = replace(one.layout, replicas=allowed_replica_counts(problem, one.layout)[-1])
+        found = with_statistics(problem, estimate_at(problem, layout))
+        served.append((found.simulated.requests_per_second if found.simulated else 0.0, found))
+    least = (1 - SERVICE_TIE) * max(rate for rate, _ in served)
+    kept = [found for rate, found in served if rate >= least]
+    return min(kept, key=lambda one: objective_value(problem, one))
+
+
 def with_statistics(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
     """Return the estimate with the statistics of its simulation."""
     simulated = simulate_service(problem, found.layout, found.solved_request_rate)
     return replace(found, simulated=simulated)
-
-
-def missed_in_simulation(
-    problem: ServingProblem, found: ServingEstimate
-) -> list[tuple[LatencyLimit, float]]:
-    """Return (limit, simulated value in seconds) of each limit that the simulation misses.
-
-    With a given concurrency, limits on means are not checked here: the closed-form formulas are
-    fitted to benchmarks with a given concurrency, so they predict these means better than the
-    simulation.
-    """
-    statistics = found.simulated
-    if statistics is None:
-        return []
-    checked = _checked_limits(problem)
-    return [one for one in missed_limits(problem.goals, statistics) if one[0] in checked]
-
-
-def _checked_limits(problem: ServingProblem) -> list[LatencyLimit]:
-    """Return the limits that the simulation checks (see ``missed_in_simulation``)."""
-    is_mean_fitted = problem.service.traffic.concurrency is not None
-    limits = problem.goals.latency_limits
-    return [one for one in limits if not (is_mean_fitted and one.statistic == "mean")]
-
-
-def missed_limits(
-    goals: ServingGoals, statistics: ServiceStatistics
-) -> list[tuple[LatencyLimit, float]]:
-    """Return (limit, simulated value in seconds) of each limit that ``statistics`` miss.
-
-    For a limit on each request, the value is the 99th percentile.
-    """
-    has_goodput = (
-        goals.goodput is None
-        or statistics.within_limits is None
-        or statistics.within_limits >= goals.goodput
-    )
-    missed = []
-    for limit in goals.latency_limits:
-        value = simulated_value(statistics, limit)
-        if (not has_goodput) if limit.statistic == "each" else value > MARGIN * limit.seconds:
-            missed.append((limit, value))
-    return missed
-
-
-def simulated_value(statistics: ServiceStatistics, limit: LatencyLimit) -> float:
-    """Return the simulated seconds of the statistic that ``limit`` bounds."""
-    found = getattr(statistics, f"{limit.latency}_seconds")
-    value: float = getattr(found, "p99" if limit.statistic == "each" else limit.statistic)
-    return value
 
 
 def _with_more_replicas(
@@ -187,6 +187,37 @@ def _with_more_replicas(
     if most < math.inf and all(simulate_with(one, 1)[0] is None for one in (counts[0], counts[-1])):
         return None  # usually, a layout misses a limit even with all GPUs that ``most`` allows
     return _result_for_smallest_count(counts, simulate_with)
+
+
+def worst_sample(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
+    """Return the estimate with the statistics of the sample that exceeds its limits the most.
+
+    The samples are those in which deployments must meet the limits, but without an early end.
+    """
+    samples = [
+        replace(found, simulated=simulate_service(problem, found.layout, rate, Sampling(seed)))
+        for seed, rate in _sampled_rates(found, SAMPLES)
+    ]
+    return max(samples, key=lambda one: _worst_ratio(problem, one.simulated))
+
+
+def _sampled_rates(
+    found: ServingEstimate, seeds: Sequence[int]
+) -> Iterator[tuple[int, float | None]]:
+    """Yield (seed, request rate) of each sample; the rate is None if the spec sets the load."""
+    for seed in seeds:
+        rate = found.solved_request_rate
+        yield seed, rate if rate is None or seed == SAMPLES[0] else rate * LOAD_MARGIN
+
+
+def _worst_ratio(problem: ServingProblem, sample: ServiceStatistics | None) -> float:
+    """Return the largest ratio of a simulated latency to its limit."""
+    if sample is None:
+        return 0.0
+    stop = stop_rule(problem)
+    ratios = [ratio_to_limit(sample, one, stop.goodput) for one in stop.limits]
+    growth = 1 + sample.wait_growth if cannot_sustain(problem, sample) else 0.0
+    return max(*ratios, growth, 0.0)
 
 
 def _result_for_smallest_count(
@@ -297,60 +328,21 @@ def _simulate_samples(
     latency to its limit. The first ``number`` of ``seeds`` are simulated until one misses a limit;
     this one moves to the front, because it is likely to miss the limits of similar deployments too.
     """
-    stop = _stop_rule(problem)
+    stop = stop_rule(problem)
     adjusted, worst = found, 0.0
-    if not stop.limits:
+    if not stop.limits and problem.service.traffic.request_rate is None:
         return adjusted, worst  # no simulation can miss a limit
-    for seed in tuple(seeds[:number]):
-        rate = found.solved_request_rate
-        if rate is not None and seed != SAMPLES[0]:
-            rate *= LOAD_MARGIN
+    for seed, rate in _sampled_rates(found, tuple(seeds[:number])):
         # Plans show the queues and the cache of the first sample only.
-        sampling = Sampling(seed, records=seed == SAMPLES[0], stop=stop)
+        is_first = seed == SAMPLES[0]
+        sampling = Sampling(seed, records=is_first, stop=stop if stop.limits else None)
         sample = simulate_service(problem, found.layout, rate, sampling)
         simulated = replace(found, simulated=sample)
-        if sample is not None:
-            ratios = (_ratio_to_limit(sample, one, stop.goodput) for one in stop.limits)
-            worst = max(worst, *ratios, 0.0)
-        if missed_in_simulation(problem, simulated):
+        worst = max(worst, _worst_ratio(problem, sample))
+        if cannot_sustain(problem, sample) or missed_in_simulation(problem, simulated):
             seeds.remove(seed)
             seeds.insert(0, seed)
             return None, worst
-        if seed == SAMPLES[0]:
+        if is_first:
             adjusted = simulated
     return adjusted, worst
-
-
-def _ratio_to_limit(
-    statistics: ServiceStatistics, limit: LatencyLimit, goodput: float | None
-) -> float:
-    """Return the simulated value of the statistic that ``limit`` bounds, divided by the limit.
-
-    For a limit on each request, the value is the percentile of the share ``goodput`` of requests
-    that must meet the limits.
-    """
-    if limit.statistic != "each" or goodput is None:
-        return simulated_value(statistics, limit) / limit.seconds
-    found = getattr(statistics, f"{limit.latency}_seconds")
-    return _percentile(found, goodput) / limit.seconds
-
-
-def _percentile(found: Distribution, share: float) -> float:
-    """Return the value that ``share`` of the requests do not exceed, interpolated."""
-    steps = len(found.curve) - 1
-    points = sorted(
-        [*((n / steps, value) for n, value in enumerate(found.curve)), (0.99, found.p99)]
-    )
-    after = bisect_left(points, share, lo=1, hi=len(points) - 1, key=itemgetter(0))
-    (left, low), (right, high) = points[after - 1], points[after]
-    return low + (share - left) / (right - left) * (high - low)
-
-
-def _stop_rule(problem: ServingProblem) -> StopRule:
-    """Return the limits of ``missed_in_simulation``; a simulation that misses one ends early."""
-    goals = problem.goals
-    limits = tuple(
-        one if one.statistic == "each" else replace(one, seconds=MARGIN * one.seconds)
-        for one in _checked_limits(problem)
-    )
-    return StopRule(limits, goals.goodput)

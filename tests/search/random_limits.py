@@ -8,8 +8,8 @@ from typing import Any
 
 from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.simulation.simulate import Sampling, simulate
+from parc.compiler.evaluate.simulated_limits import simulated_value
 from parc.compiler.ir import ServingPlan
-from parc.compiler.search.simulate_finalists import simulated_value
 
 MODELS = (
     *("llama-3.1-8b", "llama-3.1-8b", "qwen2.5-32b", "llama-3.1-70b", "gemma-2-9b"),

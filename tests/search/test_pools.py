@@ -12,11 +12,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.compiler.cost.serving.simulation.simulate import Sampling
+from parc.compiler.evaluate.simulated_limits import missed_limits
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import PoolPair
 from parc.compiler.pools_pipeline import simulate_pair
-from parc.compiler.search.simulate_finalists import missed_limits
 from tests import compiled
 from tests.cli.specs import parc
 from tests.compiled import verification_codes

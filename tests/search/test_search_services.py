@@ -16,10 +16,11 @@ from parc.compiler.evaluate.evaluate_service import (
     simulate_service,
 )
 from parc.compiler.evaluate.service_rules import service_rules
+from parc.compiler.evaluate.simulated_limits import missed_in_simulation
 from parc.compiler.ir import ServingLayout
 from parc.compiler.search import search_serving_layouts
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
-from parc.compiler.search.simulate_finalists import SAMPLES, missed_in_simulation
+from parc.compiler.search.simulate_finalists import SAMPLES
 from parc.compiler.topology.arrange_hosts import service_hosts
 from tests.search.serving_specs import CHAT, Tree, codes, plan_of, planned, problem_of, spec
 from tests.search.traced_layout import TracedLayout

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
 from math import inf
+from operator import attrgetter
 from types import MappingProxyType
 
 from parc.compiler.cost.serving.deployment import Deployment
@@ -326,7 +327,23 @@ def service_statistics(found: Served, engines: list[Engine], scale: float) -> Se
         queue=_time_distribution(queue, 1.0),
         cache=_time_distribution(cache, 1 / CACHE_BINS),
         preemptions=sum(rank.preemptions for engine in engines for rank in engine.ranks),
+        wait_growth=_wait_growth(requests),
     )
+
+
+def _wait_growth(requests: Iterable[Request]) -> float:
+    """Return how much the mean time to the first token grows per second between arrivals.
+
+    The second half of the requests is compared with the first half.
+    """
+    ordered = sorted(requests, key=attrgetter("arrival"))
+    half = len(ordered) // 2
+    if not half:
+        return 0.0
+    early, late = ordered[:half], ordered[-half:]
+    passed = sum(one.arrival for one in late) - sum(one.arrival for one in early)
+    waits = [sum(request_latency(one, "ttft") for one in part) for part in (early, late)]
+    return (waits[1] - waits[0]) / passed if passed > 0 else 0.0
 
 
 def sample_distribution(values: Iterable[float]) -> Distribution:
