@@ -117,7 +117,8 @@ def _interval_sentence(readings: Sequence[Reading]) -> str:
     return (
         f"If the spread is fitted without the readings of a source, the interval contains "
         f"{share * 100:.0f} % of them (mean over {len(sources)} sources, where the functional "
-        f"tests of Megatron are one, and the pages of FlagPerf; {COVERAGE * 100:.0f} % is the goal)."
+        f"tests of Megatron are one, and the pages of FlagPerf; {COVERAGE * 100:.0f} % is the "
+        "goal)."
     )
 
 
