@@ -152,6 +152,9 @@ class Lengths:
     """Coefficient of variation of answer lengths."""
     range_ratio: float = 0.0
     """Largest deviation of uniform lengths from the mean, divided by the mean."""
+    input_most: float | None = None
+    """Longest lognormal prompt, divided by the mean, so that an answer of mean length still fits
+    into the maximum length of a request; None: no limit."""
 
 
 @frozen

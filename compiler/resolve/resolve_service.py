@@ -46,6 +46,7 @@ from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.resolve.resolve_traffic import (
     resolve_traffic,
     traffic_of_pool,
+    with_longest_prompt,
     without_prefix_hits,
 )
 from parc.compiler.spec.layout_spec import ParallelSizeLimit
@@ -91,7 +92,7 @@ def resolve_service(
     headroom = _memory_headroom(spec.goals, model, setup, cluster.gpu)
     service = Service(
         checkpoint=checkpoint,
-        traffic=traffic,
+        traffic=with_longest_prompt(traffic, spec.job.max_model_len, engine.context_tokens(model)),
         # The share is emitted as a flag, so binary rounding errors must not show.
         setup=replace(setup, memory_share=round(1 - headroom, 4)),
         quantize=spec.job.quantize,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from parc.compiler.catalog.library import FileRule, TextReader, read_user_file
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
@@ -77,6 +77,22 @@ def _resolve_lengths(spec: LengthsSpec) -> Lengths:
     if ratio is None:
         ratio = 0.0 if spec.input_cv or spec.output_cv else DEFAULT_RANGE_RATIO
     return Lengths(spec.input_cv, spec.output_cv, ratio)
+
+
+def with_longest_prompt(
+    traffic: Traffic, max_model_len: int | Literal["auto"], context: int
+) -> Traffic:
+    """Return the traffic with lognormal prompts that fit into ``max_model_len`` and ``context``.
+
+    An answer of mean length must fit too.
+    """
+    longest = context if max_model_len == "auto" else min(max_model_len, context)
+    lengths = traffic.lengths
+    if not lengths.input_cv and not lengths.output_cv:
+        return traffic
+    # Requests of mean length above this length are an error (V24).
+    most = max((longest - traffic.output_tokens) / traffic.input_tokens, 1.0)
+    return replace(traffic, lengths=replace(lengths, input_most=most))
 
 
 def _with_trace(traffic: Traffic, trace: Trace) -> Traffic:

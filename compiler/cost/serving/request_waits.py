@@ -48,6 +48,7 @@ from __future__ import annotations
 from math import inf, sqrt
 
 from parc.compiler.cost.serving.common_steps import CommonSteps, mean_waves
+from parc.compiler.cost.serving.lognormal_lengths import mean_square_length
 from parc.compiler.ir import Model
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import Lengths, ServingSetup, Traffic
@@ -268,9 +269,7 @@ def _waited_share(setup: ServingSetup, traffic: Traffic) -> float:
 
 def mean_square(traffic: Traffic) -> float:
     """Return the mean square of the prompt lengths, divided by the square of their mean."""
-    lengths = traffic.lengths
-    # The variance of a uniform distribution is the square of its half width, divided by 3.
-    return 1 + (lengths.input_cv**2 or lengths.range_ratio**2 / 3)
+    return mean_square_length(traffic.lengths)
 
 
 def seconds_outside_steps(setup: ServingSetup, model: Model) -> float:

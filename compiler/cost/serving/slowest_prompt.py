@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
-from math import exp, log, sqrt
+from math import exp, inf
 from statistics import NormalDist
 
+from parc.compiler.cost.serving.lognormal_lengths import (
+    lognormal_parameters,
+    mean_square_length,
+)
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import Lengths
 
@@ -24,8 +28,7 @@ def slowest_moments(
     such a prompt runs in other steps.
     """
     first, second, third, fourth = _longest(lengths, prompts).mean_powers(most)
-    # Mean square of the length, in units of the square of its mean.
-    mean_square = 1 + (lengths.input_cv**2 or lengths.range_ratio**2 / 3)
+    mean_square = mean_square_length(lengths)
     # The time of a prompt of length l is linear x l + curved x l^2, whose mean is 1.
     linear, curved = 1 - quadratic, quadratic / mean_square
     mean = linear * first + curved * second
@@ -60,7 +63,8 @@ class _LongestLengths:
 @lru_cache(maxsize=2048)
 def _longest(lengths: Lengths, prompts: int) -> _LongestLengths:
     """Return the distribution of the longest of ``prompts`` prompts."""
-    sigma = sqrt(log(1 + lengths.input_cv**2))
+    location, sigma = lognormal_parameters(lengths.input_cv)
+    longest = inf if lengths.input_most is None else lengths.input_most
     ratio = lengths.range_ratio
     normal = NormalDist()
     quantiles = []
@@ -69,7 +73,7 @@ def _longest(lengths: Lengths, prompts: int) -> _LongestLengths:
         # The longest of n lengths has the quantile u^(1/n) with a uniform u.
         quantile = ((point + 0.5) / QUANTILES) ** (1 / prompts)
         if sigma:
-            length = exp(sigma * normal.inv_cdf(quantile) - sigma * sigma / 2)
+            length = min(exp(sigma * normal.inv_cdf(quantile) + location), longest)
         else:
             length = 1 + ratio * (2 * quantile - 1)
         quantiles.append(length)

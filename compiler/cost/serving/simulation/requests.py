@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import count
-from math import exp, log, sqrt
+from math import exp, log
 from random import Random
 from threading import Lock
 
+from parc.compiler.cost.serving.lognormal_lengths import lognormal_parameters
 from parc.compiler.cost.serving.simulation.scheduler import Request
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import Lengths, Trace, Traffic
@@ -34,7 +35,9 @@ class RequestSample:
         """Create a sample of ``traffic``; equal seeds give equal samples."""
         random, shape = Random(seed), traffic.burstiness
         lengths = traffic.lengths
-        self._draw_input = _length_drawer(lengths, traffic.input_tokens, lengths.input_cv, random)
+        self._draw_input = _length_drawer(
+            lengths, traffic.input_tokens, lengths.input_cv, random, lengths.input_most
+        )
         self._draw_output = _length_drawer(
             lengths, traffic.output_tokens, lengths.output_cv, random
         )
@@ -126,11 +129,13 @@ def request_maker(
 ) -> RequestAt:
     """Return a function that creates requests with the lengths of ``traffic``.
 
-    Requests are cut to ``longest`` tokens.
+    Requests are cut to ``longest`` tokens, and to the maximum length of a request.
     """
     if traffic.trace is not None:
         return _trace_maker(traffic.trace, longest, caches)
-    drawn = iter(sample)
+    drawn, most = iter(sample), traffic.lengths.input_most
+    if most is not None:
+        longest = min(longest, round(most * traffic.input_tokens + traffic.output_tokens))
     hit, loaded = traffic.prefix_hit + traffic.host_hit, traffic.host_hit
 
     def request_at(now: float) -> Request:
@@ -146,15 +151,21 @@ def request_maker(
 
 
 def _length_drawer(
-    lengths: Lengths, mean: float, variation: float, random: Random
+    lengths: Lengths, mean: float, variation: float, random: Random, most: float | None = None
 ) -> Callable[[], int]:
-    """Return a function that draws lengths with the given mean."""
+    """Return a function that draws lengths with the given mean.
+
+    Lognormal lengths are at most ``most`` times the mean.
+    """
     ratio = lengths.range_ratio
     if variation:
-        sigma = sqrt(log(1 + variation * variation))
-        mu = log(mean) - sigma * sigma / 2
+        location, sigma = lognormal_parameters(variation)
+        mu = log(mean) + location
         # gauss is twice as fast as lognormvariate.
-        return lambda: max(round(exp(random.gauss(mu, sigma))), 1)
+        if most is None:
+            return lambda: max(round(exp(random.gauss(mu, sigma))), 1)
+        longest = mean * most
+        return lambda: max(round(min(exp(random.gauss(mu, sigma)), longest)), 1)
     if ratio:
         low, width = mean * (1 - ratio), 2 * ratio * mean
         return lambda: max(round(low + width * random.random()), 1)
