@@ -29,7 +29,6 @@ from parc.compiler.ir import (
     AnyProblem,
     Artifact,
     LockedPlan,
-    Model,
     Plan,
     Problem,
     ServingPlan,
@@ -47,14 +46,14 @@ from parc.compiler.resolve.check_dependent_settings import check_dependent_setti
 from parc.compiler.resolve.resolve_calibration import resolve_calibration
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
-from parc.compiler.resolve.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model_of_job
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.search.search_idle_hosts import search_with_idle_hosts
 from parc.compiler.spec.fixes import withdraw_failed_fixes
 from parc.compiler.spec.load import read_spec_tree, validate_spec_tree
 from parc.compiler.spec.reading.source import SpecSource
-from parc.compiler.spec.spec import Spec, TaskSpec
+from parc.compiler.spec.spec import Spec
 
 if TYPE_CHECKING:
     from parc.compiler.choose_cluster import PlannedJob
@@ -153,18 +152,6 @@ def _plan_tree(source: SpecSource, tree: dict[str, Any], sink: Sink) -> PlannedJ
     return None if plan is None else PlannedJob(plan, findings)
 
 
-def _resolve_model_of(spec: TaskSpec, library: Library, sink: Sink) -> tuple[Model | None, Sink]:
-    """Return the model of ``spec``, None after an error, and a sink with the findings K06.
-
-    K06 means that the spec cannot express a computation of the model.
-    """
-    found, left_out = Sink(sink.positions), Sink(sink.positions)
-    model = resolve_model(spec.model, library, found)
-    sink.extend(found, lambda one: None if one.code == "PARC-K06" else one)
-    left_out.extend(found, lambda one: one if one.code == "PARC-K06" else None)
-    return model, left_out
-
-
 def _needs_all_fields(problem: Problem) -> bool:
     """Return True if the job trains only those parts of a model that the spec can express."""
     target = framework_of_problem(problem)
@@ -183,7 +170,7 @@ def _resolve_tree(
 
         check_invalid_spec(tree, library, sink)
         return None
-    model, left_out = _resolve_model_of(spec, library, sink)
+    model, left_out = resolve_model_of_job(spec, library, sink)
     after("resolve_model")
     if model is not None:
         check_dependent_settings(spec, model, sink)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from parc.backends.registry import engine, serving_backend
-from parc.compiler.catalog.find_model import Library
+from parc.compiler.catalog.find_model import Library, find_checkpoint_precision
 from parc.compiler.checks.check_serving_plan import check_serving_plan
 from parc.compiler.cost.serving.service_intervals import service_intervals
 from parc.compiler.cost.serving.stages import stage_caches
@@ -37,7 +37,8 @@ def resolve_serving(
     """Return the problem that a serving spec describes; None after reporting errors."""
     assert isinstance(spec, ServingSpec)
     named = with_checkpoint_of_model(spec.job, spec.model, model)
-    job = resolve_weight_format(named, model, sink)
+    source = spec.model if isinstance(spec.model, str) else spec.model.base or ""
+    job = resolve_weight_format(named, model, find_checkpoint_precision(source, library), sink)
     if job is None:
         return None
     spec = spec.model_copy(update={"job": job})

@@ -71,13 +71,14 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     return None if found is None else _model_of_config(found, sink, at)
 
 
-def find_checkpoint_precision(name: str, library: Library) -> str:
-    """Return the precision of the weights that a config.json describes; empty if it is unknown.
+def find_checkpoint_precision(name: str, library: Library) -> str | None:
+    """Return the precision of quantized weights that a config.json describes.
 
-    ``name`` is the same as for ``find_model``.
+    The result is empty for a format that no job can have, and None without a config or if it does
+    not say that weights are quantized. ``name`` is the same as for ``find_model``.
     """
     if name in library.names(KIND) or not _is_config(name):
-        return ""
+        return None
     from parc.compiler.catalog.huggingface.checkpoint_precision import checkpoint_precision
     from parc.compiler.catalog.huggingface.hub_cache import split_hub_id
 
@@ -85,7 +86,7 @@ def find_checkpoint_precision(name: str, library: Library) -> str:
     hub, sink, at = split_hub_id(name), Sink(), "model"
     found = _hub_config(name, hub, library) if hub else _user_config(name, library, sink, at)
     content = _parse_json(found, sink, at) if found is not None else None
-    return checkpoint_precision(content) if content is not None else ""
+    return checkpoint_precision(content) if content is not None else None
 
 
 def _is_config(name: str) -> bool:

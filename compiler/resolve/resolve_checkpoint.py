@@ -28,6 +28,14 @@ KEY_16_BIT = "bf16"
 """Key of the catalog for both 16-bit formats, because an engine converts one into the other."""
 
 
+UNPLANNED_FORMAT = Finding(
+    "the weights of the checkpoint have a format that PARC cannot plan",
+    label="quantization_config in its config.json states this format",
+    help="set job.checkpoint to another checkpoint, and model to its config.json; valid formats: "
+    "bf16, fp16, fp8, int4, nvfp4, mxfp4",
+)
+
+
 @cache
 def _known_repositories() -> Mapping[str, tuple[str, Mapping[str, str]]]:
     """Return repository -> its format, and all checkpoints of its model by format.
@@ -67,18 +75,27 @@ def with_checkpoint_of_model(job: ServiceSpec, named: object, model: Model) -> S
     return chosen
 
 
-def resolve_weight_format(job: ServiceSpec, model: Model, sink: Sink) -> ServiceSpec | None:
+def resolve_weight_format(
+    job: ServiceSpec, model: Model, stated: str | None, sink: Sink
+) -> ServiceSpec | None:
     """Return ``job`` with the number format that ``precision: auto`` stands for.
 
-    Returns None after reporting that the format of the checkpoint is unknown (X08).
+    ``stated`` is the format of quantized weights in the config.json of the model, empty for one
+    that no engine of PARC serves; None without such a statement. Returns None after reporting that
+    the format of the checkpoint is unknown (X08) or another one than the plan has (F06).
     """
-    if job.precision != "auto":
-        return job
     checkpoint, known = _named_checkpoint(job, model), _catalog_formats(model)
+    if checkpoint is None or weight_format(checkpoint) is not None:
+        stated = None  # the name of the checkpoint decides
+    if job.precision != "auto":
+        if stated is not None and job.precision != stated:
+            _report_other_format(job, stated, "model", "its config.json", sink)
+            return None
+        return job
     if job.quantize:
         form: str | None = "fp8"
     elif checkpoint is not None:
-        form = weight_format(checkpoint)
+        form = stated or weight_format(checkpoint)
     else:
         # resolve_checkpoint reports a model without a checkpoint.
         form = KEY_16_BIT if KEY_16_BIT in known or not known else next(iter(known))
@@ -93,6 +110,7 @@ def resolve_weight_format(job: ServiceSpec, model: Model, sink: Sink) -> Service
         help="valid values: bf16, fp16, fp8, int4, nvfp4, mxfp4",
         fix=f"job.precision: {KEY_16_BIT}",
     )
+    finding = finding if stated is None else UNPLANNED_FORMAT
     sink.report("X08", finding, at="job.checkpoint" if job.checkpoint else "model")
     return None
 
@@ -170,15 +188,23 @@ def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
     planned, is_16_bit = job.precision, found == KEY_16_BIT
     if planned == found or (is_16_bit and (planned in _FORMATS_16_BIT or job.quantize)):
         return
+    cause = "job.checkpoint" if job.checkpoint else "model"
+    _report_other_format(job, found, cause, checkpoint, sink)
+
+
+def _report_other_format(job: ServiceSpec, found: str, path: str, name: str, sink: Sink) -> None:
+    """Report that the checkpoint has the format ``found``, as ``name`` at ``path`` says (F06)."""
+    planned, is_16_bit = job.precision, found == KEY_16_BIT
     # The fix keeps the format that the user chose, if the engine can convert the weights to it.
     fix = "job.quantize: true" if is_16_bit and planned == "fp8" else f"job.precision: {found}"
+    has = f"has {_format_text(found)} weights" if found else "states a format PARC cannot plan"
     finding = Finding(
-        f"the plan has {planned} weights, but {checkpoint} has {_format_text(found)} weights",
+        f"the plan has {planned} weights, but {name} {has}",
         label="the engine serves the format of the checkpoint",
         help=f"set job.checkpoint to a checkpoint with {planned} weights, or job.precision to the "
         "format of this checkpoint",
-        fix=fix,
-        causes=(Cause("job.checkpoint" if job.checkpoint else "model", checkpoint),),
+        fix=fix if found else "",
+        causes=(Cause(path, name),),
     )
     sink.report("F06", finding, at="job.precision")
 

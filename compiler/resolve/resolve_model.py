@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from parc.compiler.catalog.find_model import Library, find_model
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import shipped_families
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Diagnostic, Finding, Sink
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 from parc.compiler.ir.model import (
@@ -33,11 +33,31 @@ from parc.compiler.ir.token_mixers import (
 from parc.compiler.resolve.check_layer_variants import check_layer_variants
 from parc.compiler.resolve.check_model import check_model
 from parc.compiler.spec.model_spec import ExpertsSpec, LayerVariantSpec, ModelSpec, PositionSpec
+from parc.compiler.spec.spec import Spec, TaskSpec
 
 _NESTED = (
     *("experts", "indexer", "latent", "linear_attention", "low_rank", "mamba", "convolution"),
     "position",
 )
+
+
+def resolve_model_of_job(spec: TaskSpec, library: Library, sink: Sink) -> tuple[Model | None, Sink]:
+    """Return the model of ``spec``, None after an error, and a sink with the findings K06.
+
+    K06 means that the spec cannot express a computation of the model. The finding that the
+    quantization of a config has no effect (K04) is left out for services, which use it.
+    """
+    found, left_out = Sink(sink.positions), Sink(sink.positions)
+    model = resolve_model(spec.model, library, found)
+    unused = "quantization_config is not used"
+
+    def kept(one: Diagnostic) -> Diagnostic | None:
+        used = not isinstance(spec, Spec) and unused in one.finding.message
+        return None if one.code == "PARC-K06" or (one.code == "PARC-K04" and used) else one
+
+    sink.extend(found, kept)
+    left_out.extend(found, lambda one: one if one.code == "PARC-K06" else None)
+    return model, left_out
 
 
 def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model | None:

@@ -364,7 +364,6 @@ def test_a_config_of_several_models_is_planned_as_its_text_decoder(
             "int4",
         ),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
-        ({"quant_method": "gptq", "bits": 3}, "bf16"),
         (None, "bf16"),
     ],
 )
@@ -377,6 +376,17 @@ def test_a_service_has_the_precision_of_the_checkpoint(
     assert f"  precision: {precision} " in text
     trained = parc("init", "--model", "config.json", "--gpus", "8").stdout
     assert "  precision: bf16\n" in trained
+
+
+def test_no_service_is_started_from_weights_in_an_unknown_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quantized = {"quant_method": "gptq", "bits": 3}
+    Path("config.json").write_text(json.dumps({**CONFIG, "quantization_config": quantized}))
+    result = parc("init", "--kind", "serve", "--model", "config.json", "--gpus", "1")
+    assert result.exit_code == 1
+    assert "the weights of the checkpoint have a format that PARC cannot plan" in result.stderr
 
 
 @pytest.mark.parametrize("hosts", [1, 3, 7, 13])

@@ -162,3 +162,18 @@ def test_a_cluster_of_the_catalog_has_hosts_that_can_be_idle(
     messages = [one.finding.message for one in sink.diagnostics if one.code == "PARC-T15"]
     assert messages == ([expected] if expected else [])
     assert ("the number of GPUs" in {one.fact for one in skipped}) is (cluster == "hgx-h800")
+
+
+@pytest.mark.parametrize("level", ["-O3", "-O 3", "-O=2", "-O"])
+def test_the_optimization_level_of_vllm_has_a_short_form(level: str) -> None:
+    command = f"vllm serve meta-llama/Llama-3.1-70B -tp 8 --max-model-len 8192 {level}\n"
+    assert codes(command, LintOptions(cluster="dgx-h100", gpus=8)) == []
+
+
+@pytest.mark.parametrize("on", ["--recompute-granularity selective", "--recompute-activations"])
+@pytest.mark.parametrize("flag", ["--recompute-method uniform", "--recompute-num-layers 2"])
+def test_selective_recomputation_has_no_method_and_no_layers(on: str, flag: str) -> None:
+    options = LintOptions(framework="megatron")
+    script = f"torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 {on} {flag}\n"
+    assert "R08" in codes(script, options)
+    assert "R08" not in codes(script.replace(flag, ""), options)

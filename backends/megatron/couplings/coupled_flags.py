@@ -220,6 +220,20 @@ COUPLINGS: tuple[FlagCoupling, ...] = (
         )
         for flag in ("--recompute-method", "--recompute-num-layers")
     ),
+    # validate_args in training/arguments.py, TransformerConfig.__post_init__
+    *(
+        FlagCoupling(
+            "R08",
+            flag,
+            excludes=("--recompute-method", "--recompute-num-layers"),
+            why="selective recomputation accepts no method and no number of layers",
+            value=value,
+        )
+        for flag, value in (
+            ("--recompute-granularity", "selective"),
+            ("--recompute-activations", ""),
+        )
+    ),
     FlagCoupling(
         "R08",
         "--recompute-method",

@@ -61,6 +61,9 @@ from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
+OPTIMIZATION_LEVEL = re.compile(r"-O=?\w*")
+"""Matches ``-O3``, ``-O=3`` and ``-O``, which the parser replaces by ``--optimization-level``
+(vllm/utils/argparse_utils.py)."""
 OMNI = "--omni"
 """Flag that starts vLLM-Omni instead of vLLM (github.com/vllm-project/vllm-omni)."""
 QUANTIZED = re.compile(
@@ -250,8 +253,9 @@ def _check_flag(version: str, written: Collection[str], flag: LaunchFlag) -> Fla
     """
     name = flag.name.partition(".")[0]
     row = rows_of_known_flags(PACKAGE, version).get(name)
-    if row is None and OMNI in written:
-        return None  # vLLM-Omni adds flags of its own
+    # vLLM-Omni adds flags of its own.
+    if row is None and (OMNI in written or OPTIMIZATION_LEVEL.fullmatch(flag.name)):
+        return None
     if row is None:
         return "F01", explain_unknown_flag(flag.name, version)
     # A name such as --speculative-config.method sets one key of a JSON value.

@@ -13,8 +13,11 @@ _FORMATS = {("int", 4): "int4", ("float", 8): "fp8"}
 """Type and bits of weights, as compressed-tensors writes them -> precision of a serving job."""
 
 
-def checkpoint_precision(config: Mapping[str, Any]) -> str:
-    """Return the ``job.precision`` that serves the weights of a checkpoint; empty if it is unknown.
+def checkpoint_precision(config: Mapping[str, Any]) -> str | None:
+    """Return the ``job.precision`` that serves the weights of a checkpoint.
+
+    The result is empty for quantized weights without such a value, and None if ``config`` does not
+    say that weights are quantized.
 
     ``config`` is the content of config.json. Its ``quantization_config`` has the keys of the
     ``transformers`` quantizer that the checkpoint was written with (transformers,
@@ -22,8 +25,8 @@ def checkpoint_precision(config: Mapping[str, Any]) -> str:
     export/quant_utils.py).
     """
     quantized = config.get("quantization_config")
-    if not isinstance(quantized, Mapping):
-        return ""
+    if not isinstance(quantized, Mapping) or not quantized:
+        return None
     method = str(quantized.get("quant_method", ""))
     if method in ("gptq", "awq"):
         return "int4" if quantized.get("bits") == 4 else ""

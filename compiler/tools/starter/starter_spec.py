@@ -20,6 +20,7 @@ from parc.compiler.diagnostics.flow_yaml import scalar_text
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.model import Model
 from parc.compiler.pipeline import check_spec
+from parc.compiler.resolve.resolve_checkpoint import UNPLANNED_FORMAT
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.spec.reading.source import SpecSource
@@ -137,6 +138,17 @@ class Attempt:
     the engine needs for this model; None if it needs no such code."""
 
 
+def _published_format(request: StarterRequest, library: Library, sink: Sink) -> str:
+    """Return the format of quantized weights that a config.json states; empty if it is unknown.
+
+    A format that no service of PARC can have is reported to ``sink``.
+    """
+    stated = find_checkpoint_precision(request.model, library)
+    if stated == "" and request.kind == "serve":
+        sink.report("X08", UNPLANNED_FORMAT, at="model")
+    return stated or ""
+
+
 def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | None:
     """Return the text of a spec that compiles; None after an error.
 
@@ -155,11 +167,11 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
     model = resolve_model(request.model, library, found)
     if model is None and (decoder := _text_decoder(request.model, library)) is not None:
         request, model, found = replace(request, model=decoder[0]), decoder[1], Sink()
-    if model is None:
+    published = _published_format(request, library, found)
+    if model is None or found.failed():
         sink.extend(found)
         return None
     shown, serves = None, request.kind == "serve"
-    published = find_checkpoint_precision(request.model, library)
     sizes = product(_sequence_lengths(request, model), _host_counts(request, model))
     for length, hosts in sizes:
         failed: list[Sink] = []
