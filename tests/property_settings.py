@@ -1,6 +1,6 @@
 """Numbers of examples of the property tests.
 
-PARC_EXAMPLES=4 multiplies the numbers; the conformance suite runs all property tests with it.
+PARC_EXAMPLES=2 multiplies the numbers; the conformance suite runs all property tests with it.
 """
 
 from __future__ import annotations

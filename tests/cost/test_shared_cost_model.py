@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "hybrid": {"emit": ["megatron"], "model": "nemotron-h-8b"},
     "offload": {"emit": ["megatron"], "layout": {"offload": {"activations": ["attention"]}}},
 }
-SAMPLES = [30, pytest.param(300, marks=pytest.mark.conformance)]
+SAMPLES = [30, pytest.param(100, marks=pytest.mark.conformance)]
 """Numbers of layouts per case: a few in all runs, more in ``make conformance``."""
 
 
