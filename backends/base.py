@@ -58,6 +58,11 @@ class LaunchCommand:
     """Shell command that succeeds if the program saves a checkpoint and stops on SIGTERM;
     ``$PARC_DIR`` is the output folder. Empty if the program never does."""
 
+    @property
+    def relative_program(self) -> str:
+        """``program`` if it is a relative path, which needs the job to start in its folder."""
+        return "" if self.program.startswith(("/", '"$')) else self.program
+
 
 @frozen
 class RayEntry:

@@ -6,7 +6,7 @@ from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework_of_problem
 from parc.backends.shared.launch_environment import launch_environment
 from parc.backends.shared.render import render, shell_word
-from parc.compiler.ir import AnyPlan, Artifact, JobStart, Plan, ServingPlan
+from parc.compiler.ir import AnyPlan, Artifact, JobStart, Plan
 
 
 def launch_script(
@@ -25,6 +25,7 @@ def launch_script(
     # map (pytorch issues 137402 and 150660).
     placement, launch = plan.placement, plan.problem.launch
     named = plan.problem.cluster.named
+    run = command or launch_command_of_plan(plan)
     values = {
         "nodes": len(placement.hosts),
         "ranks_per_node": placement.ranks_per_node,
@@ -36,24 +37,13 @@ def launch_script(
         "environment": launch_environment(plan),
         "inherited": launch.env_inherited,
         "setup": launch.setup,
-        "start": command or launch_command_of_plan(plan),
+        "start": run,
         "mock_data": plan.problem.trains_on_mock_data,
         "preflight": "preflight" in plan.problem.emit,
     }
     text = render("torchrun", "launch.sh.j2", values)
-    start = JobStart(hosts=len(placement.hosts), program=program_of_user(plan))
+    start = JobStart(hosts=len(placement.hosts), program=run.relative_program)
     return Artifact(f"{folder}/launch.sh", text, True, start)
-
-
-def program_of_user(plan: AnyPlan) -> str:
-    """Return the relative path of the training program, in whose folder the job has to start.
-
-    Empty if the plan's own files contain the program, and for services.
-    """
-    if isinstance(plan, ServingPlan):
-        return ""
-    program = launch_command_of_plan(plan).program
-    return "" if program.startswith(("/", '"$')) else program
 
 
 def launch_command_of_plan(plan: Plan) -> LaunchCommand:

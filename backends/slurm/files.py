@@ -5,11 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from textwrap import wrap
 
-from parc.backends.shared.launch_script import (
-    hosts_file_text,
-    launch_command_of_plan,
-    program_of_user,
-)
+from parc.backends.base import LaunchCommand
+from parc.backends.shared.launch_script import hosts_file_text, launch_command_of_plan
 from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.directives import directive_table, slurm_directives
@@ -26,9 +23,10 @@ def job_files(plan: AnyPlan, launcher: str) -> list[Artifact]:
 
     If the hosts have names, ``slurm/hostfile`` lists them.
     """
-    start = JobStart("sbatch", program=program_of_user(plan))
+    command = None if isinstance(plan, ServingPlan) else launch_command_of_plan(plan)
+    start = JobStart("sbatch", program=command.relative_program if command else "")
     found = [
-        Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True, start),
+        Artifact("slurm/job.sbatch", _batch_script(plan, launcher, command), True, start),
         Artifact("slurm/order_hosts.sh", _order_script()),
     ]
     if plan.problem.cluster.named:
@@ -44,8 +42,11 @@ def _order_script() -> str:
     return render("slurm", "order_hosts.sh.j2", values)
 
 
-def _batch_script(plan: AnyPlan, launcher: str) -> str:
-    """Return the text of the batch script, which runs the script ``launcher`` on every host."""
+def _batch_script(plan: AnyPlan, launcher: str, command: LaunchCommand | None) -> str:
+    """Return the text of the batch script, which runs the script ``launcher`` on every host.
+
+    ``command`` starts the training program; None for services.
+    """
     slurm = plan.problem.launch.slurm
     shape = contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts)
     values = {
@@ -54,14 +55,12 @@ def _batch_script(plan: AnyPlan, launcher: str) -> str:
         "gpus": plan.placement.ranks_per_node,
         "nodes": len(plan.placement.hosts),
         "launcher": launcher,
-        "serves": isinstance(plan, ServingPlan),
+        "serves": command is None,
         "log_dir": slurm.log_dir,
         "named": plan.problem.cluster.named,
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
         "container": _container_words(slurm, plan.problem.cluster.gpu.vendor),
-        "graceful_stop_test": ""
-        if isinstance(plan, ServingPlan)
-        else launch_command_of_plan(plan).graceful_stop_test,
+        "graceful_stop_test": command.graceful_stop_test if command else "",
     }
     return render("slurm", "job.sbatch.j2", values)
 

@@ -41,9 +41,11 @@ def advise_batch(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     for batch in batches[:MAX_SEARCHES]:
         changed = replace(problem, job=replace(job, global_batch=batch))
         search = search_other_problem(with_larger_dp(changed, plan.layout.dp), cost_model.framework)
-        best = search.ranked[0] if search else None
-        gain = batch / best.step_seconds / (job.global_batch / seconds) - 1 if best else 0.0
-        if best and gain >= MIN_GAIN:
+        if search is None:
+            continue
+        best = search.ranked[0]
+        gain = batch / best.step_seconds / (job.global_batch / seconds) - 1
+        if gain >= MIN_GAIN:
             _report_batch(plan, batch, best, gain, sink)
             return
 

@@ -51,24 +51,21 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
     # G02 reports plans whose own interval exceeds the limit.
     if plan.estimate.high_bytes > limit:
         return
-    same_mesh = _layouts_on_mesh(cost_model, plan)
+    most = (1 - MIN_GAIN) * now
+    same_mesh = _uncertain_and_faster(cost_model, _layouts_on_mesh(cost_model, plan), limit, most)
     found = [
-        (seconds, layout)
-        for layout in _uncertain_and_faster(cost_model, same_mesh, limit, now)
-        if (seconds := step_seconds_on_hosts(cost_model, layout, plan.placement))
-        <= (1 - MIN_GAIN) * now
+        (step_seconds_on_hosts(cost_model, layout, plan.placement), layout) for layout in same_mesh
     ]
     if is_memory_scarce(plan.search):
-        placed = placement_scorer(cost_model) or (lambda _: 0.0)
-        others = islice(layouts_expected_to_fit(cost_model), MAX_TRIED)
+        added = placement_scorer(cost_model) or (lambda _: 0.0)
+        fastest = islice(layouts_expected_to_fit(cost_model), MAX_TRIED)
+        others = _uncertain_and_faster(cost_model, fastest, limit, most)
         found += [
-            (step_time(cost_model, layout).total_seconds + placed(layout), layout)
-            for layout in _uncertain_and_faster(cost_model, others, limit, now)
+            (step_time(cost_model, layout).total_seconds + added(layout), layout)
+            for layout in others
         ]
-    if not found:
-        return
-    seconds, layout = min(found, key=lambda one: one[0])
-    if seconds > (1 - MIN_GAIN) * now:
+    seconds, layout = min(found, key=lambda one: one[0], default=(now, plan.layout))
+    if seconds > most:
         return
     expected, high = peak_bytes(cost_model, layout), peak_bytes(cost_model, layout, HIGH)
     pins = f"to measure it, set these fields: {format_layout_fields(plan.problem, layout)}"
@@ -92,17 +89,17 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
 
 
 def _uncertain_and_faster(
-    cost_model: CostModel, layouts: Iterable[Layout], limit_bytes: float, seconds: float
+    cost_model: CostModel, layouts: Iterable[Layout], limit_bytes: float, most_seconds: float
 ) -> Iterator[Layout]:
-    """Yield the layouts whose memory is uncertain and whose step is at least 5 % shorter.
+    """Yield the layouts whose memory is uncertain and whose step takes at most ``most_seconds``.
 
-    The memory is uncertain if ``limit_bytes`` is inside the upper half of its interval.
-    ``seconds`` is the step time of the plan.
+    The memory is uncertain if ``limit_bytes`` is inside the upper half of its interval. The step
+    time is that without waits for shared links.
     """
     for layout in layouts:
         if (
             peak_bytes(cost_model, layout) <= limit_bytes < peak_bytes(cost_model, layout, HIGH)
-            and step_time(cost_model, layout).total_seconds <= (1 - MIN_GAIN) * seconds
+            and step_time(cost_model, layout).total_seconds <= most_seconds
         ):
             yield layout
 

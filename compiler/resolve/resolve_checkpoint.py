@@ -26,8 +26,6 @@ _IN_NAME = (
 _FORMATS_16_BIT = ("bf16", "fp16")
 KEY_16_BIT = "bf16"
 """Key of the catalog for both 16-bit formats, because an engine converts one into the other."""
-
-
 UNPLANNED_FORMAT = Finding(
     "the weights of the checkpoint have a format that PARC cannot plan",
     label="quantization_config in its config.json states this format",
@@ -110,8 +108,8 @@ def resolve_weight_format(
         help="valid values: bf16, fp16, fp8, int4, nvfp4, mxfp4",
         fix=f"job.precision: {KEY_16_BIT}",
     )
-    finding = finding if stated is None else UNPLANNED_FORMAT
-    sink.report("X08", finding, at="job.checkpoint" if job.checkpoint else "model")
+    at = "job.checkpoint" if job.checkpoint else "model"
+    sink.report("X08", finding if stated is None else UNPLANNED_FORMAT, at=at)
     return None
 
 

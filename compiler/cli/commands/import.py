@@ -34,12 +34,12 @@ HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n
 
 
 def _complete_word(
-    context: click.Context, _: click.Parameter, incomplete: str
+    context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the name of a format, which is the first word, or a file path."""
     kinds = () if context.params.get("words") else KINDS
     found = [CompletionItem(kind) for kind in kinds if kind.startswith(incomplete)]
-    return [*found, CompletionItem(incomplete, type="file")]
+    return [*found, *options.complete_path(context, parameter, incomplete)]
 
 
 @click.command("import", help=HELP)

@@ -10,8 +10,9 @@ arrivals (``prompts_together.py``).
 from __future__ import annotations
 
 from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.lognormal_lengths import mean_square_length
 from parc.compiler.cost.serving.prompts_together import prompts_together
-from parc.compiler.cost.serving.request_waits import RequestQueue, StepSeconds, mean_square
+from parc.compiler.cost.serving.request_waits import RequestQueue, StepSeconds
 from parc.compiler.cost.serving.step import (
     StepBatch,
     mean_visible_prompt_keys,
@@ -132,7 +133,7 @@ def _alone_seconds(deployment: Deployment, traffic: Traffic, prompts: float) -> 
 def _mean_computed_keys(deployment: Deployment, traffic: Traffic) -> float:
     """Return the mean number of keys that the computed tokens of a prompt attend to."""
     # More tokens belong to long prompts than to short ones.
-    square = mean_square(traffic)
+    square = mean_square_length(traffic.lengths)
     length, computed = square * traffic.input_tokens, square * traffic.computed_input_tokens
     keys = length * mean_visible_prompt_keys(deployment.model, length)
     # The last tokens are computed; they attend to the cached prefix too.

@@ -216,7 +216,7 @@ def closed_loop_queue(
         waited=_waited_share(setup, traffic),
         dense=0.0 if prefill_first else 1 / _ending_steps(traffic),
         lengths=traffic.lengths,
-        square=mean_square(traffic),
+        square=mean_square_length(traffic.lengths),
         present=present,
         behind=first_round * others / 2 + later_rounds * (companions - ahead),
         spread=later_rounds * (1 - companions / others) if others else 1.0,
@@ -255,7 +255,7 @@ def poisson_queue(setup: ServingSetup, traffic: Traffic, rate: float) -> Request
         waited=_waited_share(setup, traffic),
         step_prompts=setup.step_token_limit / traffic.computed_input_tokens,
         lengths=traffic.lengths,
-        square=mean_square(traffic),
+        square=mean_square_length(traffic.lengths),
         prefill_first=runs_prompts_first(setup),
     )
 
@@ -265,11 +265,6 @@ def _waited_share(setup: ServingSetup, traffic: Traffic) -> float:
     if setup.prefill_apart:  # transfers of caches follow one another
         return 0.5
     return 1 - min(traffic.computed_input_tokens / setup.step_token_limit, 1.0) / 2
-
-
-def mean_square(traffic: Traffic) -> float:
-    """Return the mean square of the prompt lengths, divided by the square of their mean."""
-    return mean_square_length(traffic.lengths)
 
 
 def seconds_outside_steps(setup: ServingSetup, model: Model) -> float:

@@ -129,11 +129,11 @@ class _WordScanner:
             if kind in ("single", "double") and self._is_command(pieces, text, depth):
                 at = self._end_of_joined_parts(at, end) if kind == "double" else at
                 quoted = kind == "single" or self._text[at - 1] == '"'
-                outer = self._variable
-                self._variable = outer or _assigned_name(pieces[0] if pieces else "", text)
+                before = self._variable, self._outer
+                self._variable = before[0] or _assigned_name(pieces[0] if pieces else "", text)
                 self._outer = self._outer if depth else self._statement
                 self.scan_words(match.start() + 1, at - quoted, depth + 1)
-                self._variable, self._outer = outer, self._outer if depth else -1
+                self._variable, self._outer = before
                 began = began if pieces else match.start()
                 continue
             if kind in ("plain", "other", "single", "double"):

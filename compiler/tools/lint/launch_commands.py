@@ -91,9 +91,7 @@ def read_launch_commands(script: LintedScript) -> list[LaunchCommand]:
     started = dict.fromkeys(_STARTED.findall(script.text))
     commands += [(values[name], [name]) for name in started if values.get(name)]
     named = _names_in_values(script.text, lines, values)
-    tasks = {
-        words[0].statement: words for words in written if any(one.text == "srun" for one in words)
-    }
+    tasks = {words[0].statement: words for words in written if _has_srun(words)}
     found, left = [], MOST_WORDS
     for words, used_names in commands:
         # The words of the variable whose value is the command are the command itself.
@@ -199,7 +197,7 @@ def _read_command(
     ]
     names = [word.text.rpartition("/")[2] for word in (*words, *used)]
     launcher = next((at for at, name in enumerate(names) if name in declared), None)
-    has_srun = any(word.text.rpartition("/")[2] == "srun" for word in start)
+    has_srun = _has_srun(start)
     if launcher is None and not has_srun:
         return None
     first = 0 if launcher is None or launcher >= len(words) else launcher + 1
@@ -212,6 +210,10 @@ def _read_command(
         {flag.name: flag for flag in srun_flags(start)} if has_srun else None,
         _may_get_options(words[first:end], known) or _may_get_options(_of_launcher(used), known),
     )
+
+
+def _has_srun(words: Iterable[Word]) -> bool:
+    return any(word.text.rpartition("/")[2] == "srun" for word in words)
 
 
 def _of_launcher(words: list[Word]) -> list[Word]:
