@@ -341,6 +341,14 @@ class PoolRouting(Protocol):
         """Return the script that starts a router over the engines of both pools."""
 
 
+@runtime_checkable
+class ServerNaming(Protocol):
+    """Optional part of a serving launcher; without it, servers have the names of their hosts."""
+
+    def server_addresses(self, plan: ServingPlan) -> tuple[str, ...]:
+        """Return an address for each node rank; hosts with the same ports may be exchanged."""
+
+
 class ServingGroups(Protocol):
     """Rank order and process groups of an engine."""
 
@@ -367,8 +375,7 @@ class ServingLaunch(Protocol):
     script does not contain the host names, they also set ``PARC_HOSTS``: the names by node rank,
     separated by spaces."""
     health_path: str
-    """URL path of the API server that responds with status 200 once the engine is ready, such as
-    ``/health``."""
+    """URL path that responds with status 200 once the engine is ready, such as ``/health``."""
 
     def image(self, version: str, vendor: str) -> str:
         """Return the official container image for GPUs of ``vendor``; empty if there is none."""
@@ -376,8 +383,7 @@ class ServingLaunch(Protocol):
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words of the command that starts one engine on all hosts of the engine.
 
-        ``executor`` is the engine's name for the mechanism that starts its workers, such as ``mp``
-        or ``ray``.
+        ``executor`` is the engine's name for the way to start its workers: ``mp`` or ``ray``.
         """
 
     def environment(self, plan: ServingPlan) -> tuple[tuple[str, str, str], ...]:

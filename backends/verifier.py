@@ -194,6 +194,13 @@ class Verifier(Protocol):
         """Report host names (A02) and numbers (A07) that differ from those of the rank map."""
         return None
 
+    def server_addresses(self, artifacts: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Return the addresses at which a router reaches the hosts, sorted by node rank.
+
+        None, the default, means that these are the names of the hosts.
+        """
+        return None
+
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
         """Return the exported GPU index of each local rank; None if no script exports any."""
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.kubernetes.jobset import training_objects
-from parc.backends.kubernetes.leaderworkerset import serving_objects
+from parc.backends.kubernetes.leaderworkerset import server_addresses, serving_objects
 from parc.backends.kubernetes.rules import check_kubernetes, check_serving_objects
 from parc.backends.kubernetes.yaml_documents import yaml_text
 from parc.backends.shared.launch_rules import check_launch
@@ -44,6 +44,10 @@ class Kubernetes:
         The file contains a ConfigMap, one or several LeaderWorkerSets, and a Service.
         """
         return (_manifest("leaderworkerset", serving_objects(plan)),)
+
+    def server_addresses(self, plan: ServingPlan) -> tuple[str, ...]:
+        """Return the DNS names of the pods, at which a router in the cluster reaches them."""
+        return server_addresses(plan)
 
 
 def _manifest(name: str, objects: list[dict[str, Any]]) -> Artifact:

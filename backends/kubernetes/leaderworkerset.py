@@ -100,6 +100,27 @@ def host_addresses(plan: ServingPlan) -> tuple[str, ...]:
     return tuple(addresses)
 
 
+def server_addresses(plan: ServingPlan) -> tuple[str, ...]:
+    """Return the DNS name of a pod for each node rank, which other pods of the cluster resolve.
+
+    A pod that is bound to a host of the plan can have another node rank in its engine or, if it is
+    an engine, among the engines. ``check_serving_objects`` requires that such pods run API servers
+    with the same ports, so that all names together reach all servers.
+    """
+    name, size = dns_label(plan.problem.name), hosts_per_group(plan)
+    namespace = plan.problem.launch.kubernetes.namespace
+    suffix = f".{namespace}" if namespace else ""
+    addresses = []
+    for node in range(len(plan.placement.hosts)):
+        group, worker = divmod(node, size)
+        # LeaderWorkerSet creates a headless Service with its own name (subdomainPolicy Shared).
+        own, index = (
+            (name, group) if size == 1 or not plan.problem.cluster.named else (f"{name}-{group}", 0)
+        )
+        addresses.append(f"{own}-{index}" + (f"-{worker}" if worker else "") + f".{own}{suffix}")
+    return tuple(addresses)
+
+
 def role_ports(plan: ServingPlan) -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
     """Return the distinct tuples of API ports of the leader pods, and of the worker pods.
 

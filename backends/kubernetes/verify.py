@@ -29,6 +29,7 @@ from parc.backends.kubernetes.verify_serving import (
     expected_serving_objects,
     group_documents,
     number_of_pods,
+    pod_addresses,
     pods_per_group,
     read_serving_settings,
     verify_endpoint,
@@ -112,6 +113,12 @@ class KubernetesVerifier(Verifier):
         servers = Servers(engine.file, engine.health_path, tuple(places))
         _verify_objects(serving, expected_serving_objects(serving, servers), sink)
         verify_endpoint(serving, servers.places, sink)
+
+    def server_addresses(self, artifacts: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Return the DNS names of the pods of all LeaderWorkerSets; None without any."""
+        if GROUPS not in artifacts:
+            return None
+        return pod_addresses(group_documents(_read_objects(GROUPS, artifacts[GROUPS])))
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report numbers of pods or GPUs that differ from the rank map (A07)."""

@@ -39,6 +39,8 @@ TEMPLATE: Path = ("spec", "leaderWorkerTemplate")
 LEADER: Path = (*TEMPLATE, "leaderTemplate", "spec")
 WORKER: Path = (*TEMPLATE, "workerTemplate", "spec")
 Ports = tuple[int, ...]
+MOST_PODS = 100_000
+"""Largest number of pods that are listed, so that a damaged manifest cannot exhaust memory."""
 
 
 @frozen
@@ -92,6 +94,23 @@ def number_of_pods(job: YamlDocument) -> int:
     """Return the number of pods of a LeaderWorkerSet."""
     groups = positive_integer_or_zero(job.value_at("spec", "replicas"))
     return groups * positive_integer_or_zero(job.value_at(*TEMPLATE, "size"))
+
+
+def pod_addresses(groups: Iterable[YamlDocument]) -> tuple[str, ...]:
+    """Return the DNS name of each pod of the LeaderWorkerSets ``groups``.
+
+    Source: kubernetes-sigs/lws, site/content/en/docs/reference/labels-annotations-and-environment-
+    variables.md: LWS_LEADER_ADDRESS.
+    """
+    found = []
+    for one in groups:
+        name, space = (one.value_at("metadata", key) for key in ("name", "namespace"))
+        size = min(positive_integer_or_zero(one.value_at(*TEMPLATE, "size")), MOST_PODS)
+        for pod in range(min(number_of_pods(one), MOST_PODS)):
+            group, worker = divmod(pod, size)
+            own = f"{name}-{group}-{worker}" if worker else f"{name}-{group}"
+            found.append(f"{own}.{name}.{space}" if space else f"{own}.{name}")
+    return tuple(found)
 
 
 def _group_annotations(manifest: Manifest) -> dict[str, str]:

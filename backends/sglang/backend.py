@@ -23,6 +23,7 @@ from parc.backends.shared.serving.serve_script import (
     router_script,
     serve_script,
 )
+from parc.backends.shared.serving.server_addresses import server_addresses
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
@@ -200,12 +201,12 @@ class Sglang:
 
 def _router_script(plan: ServingPlan, running: tuple[EngineProcess, ...]) -> Artifact:
     """Return ``sglang/router.sh``, which balances requests over the API servers of all engines."""
-    hosts = plan.placement.hosts
-    names = [host.name for host in hosts] if plan.problem.cluster.named else []
+    hosts, names = plan.placement.hosts, server_addresses(plan)
+    if len(hosts) == 1 and names in ((), (hosts[0].name,)):
+        names = (LOCAL,)  # serve.sh of a single host names no host either
     values = {
         "engines": plan.layout.replicas,
-        # serve.sh of a single host names no host either.
-        "hosts": [LOCAL] if len(hosts) == 1 else names,
+        "hosts": names,
         "nodes": len(hosts),
         "port": plan.problem.endpoint.router_port,
         "workers": [(one.node, port) for one in running for port in one.ports],

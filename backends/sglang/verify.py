@@ -23,7 +23,7 @@ from parc.backends.shared.serving.verify_engine import (
     ServeScriptVerifier,
     fields_not_in_files,
 )
-from parc.backends.shared.serving.verify_router import RouterFormat
+from parc.backends.shared.serving.verify_router import RouterFormat, launcher_addresses
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
     ScriptWord,
@@ -108,7 +108,11 @@ class SglangVerifier(ServeScriptVerifier):
             return
         script = self.read(artifacts)
         port = _router_port(artifacts)[0]
-        needed = [without_redundant_quotes(line) for line in self._router_lines(script, port)]
+        local = ("localhost",) if script.node_count == 1 else ()
+        hosts = launcher_addresses(artifacts) or script.hosts or local
+        needed = [
+            without_redundant_quotes(line) for line in self._router_lines(script, hosts, port)
+        ]
         verify_program(ROUTER, read_commands(artifacts[ROUTER]).lines, needed, sink)
 
     def derive_settings(self, artifacts: Mapping[str, str]) -> Iterable[DerivedSetting]:
@@ -119,14 +123,16 @@ class SglangVerifier(ServeScriptVerifier):
             path = "problem.endpoint.router_port"
             yield DerivedSetting(path, port, ROUTER, line, f"--port {port}")
 
-    def _router_lines(self, script: ServeScript, port: int) -> Iterator[str]:
+    def _router_lines(
+        self, script: ServeScript, hosts: tuple[str, ...], port: int
+    ) -> Iterator[str]:
         """Yield the commands of a router over all API servers that ``serve.sh`` starts.
 
-        ``port`` is the port of the router itself.
+        ``hosts`` are their addresses by node rank, empty if these are unknown, and ``port`` is the
+        port of the router itself.
         """
         count, lists = script.node_count, 'read -ra hosts <<< "$PARC_HOSTS"'
         yield from ("#!/bin/bash", "set -euo pipefail")
-        hosts = script.hosts or (("localhost",) if count == 1 else ())
         if hosts:
             yield f"hosts=({shlex.join(hosts)})"
             yield f"[[ -z ${{PARC_HOSTS:-}} ]] || {lists}"

@@ -232,6 +232,68 @@ def test_the_router_starts_with_the_engines_of_both_pools(
 
 
 @few_requests
+@pytest.mark.parametrize(
+    ("hosts", "engine", "layout", "names"),
+    [
+        (8, "vllm", {"tp": 8, "replicas": 2}, ["p-{0}-0.p-{0}", "p-{0}-1.p-{0}"]),
+        (8, "sglang", {"tp": 8, "replicas": 1}, ["p-{0}-0.p-{0}.ml"]),
+        (
+            "h[1-8]",
+            "vllm",
+            {"tp": 8, "replicas": 2},
+            ["p-{0}-0.p-{0}.ml", "p-{0}-1.p-{0}.ml"],
+        ),
+        (
+            "h[1-8]",
+            "sglang",
+            {"tp": 16, "replicas": 2},
+            ["p-{0}-0-0.p-{0}-0", "p-{0}-1-0.p-{0}-1"],
+        ),
+    ],
+)
+def test_the_router_names_the_pods_on_kubernetes(
+    hosts: int | str,
+    engine: str,
+    layout: Tree,
+    names: list[str],
+    tmp_path: Path,
+) -> None:
+    section = {pool: {"layout": layout} for pool in ("prefill", "decode")}
+    load = {"input_tokens": 500, "output_tokens": 20, "request_rate": 1}
+    tree = spec("deepseek-v3", "hgx-h200", job={"disaggregate": section, "traffic": load})
+    tree["job"]["precision"] = "fp8"
+    own = {"nodes": hosts} if isinstance(hosts, int) else {"racks": [{"name": "a", "nodes": hosts}]}
+    kubernetes = {"image": "registry.example/image:1"}
+    if names[0].endswith(".ml"):
+        kubernetes["namespace"] = "ml"
+    tree |= {"name": "p", "cluster": {"node": "hgx-h200", **own}, "emit": [engine, "kubernetes"]}
+    tree["launch"] = {"kubernetes": kubernetes}
+    emitted = compiled.emitted(plan_of(tree))
+    words = router_words(emitted["router.sh"], tmp_path)
+    for pool in ("prefill", "decode"):
+        found = [words[place + 1] for place, word in enumerate(words) if word == f"--{pool}"]
+        assert found == [f"http://{name.format(pool)}:8000" for name in names]
+    assert verification_codes(emitted) == set()
+    damaged = {**emitted, "router.sh": emitted["router.sh"].replace("p-decode-0", "p-decode-7", 1)}
+    assert "A18" in verification_codes(damaged)
+
+
+def router_words(script: str, folder: Path) -> list[str]:
+    """Return the words with which ``script`` starts the router, as a stand-in prints them."""
+    for name in ("vllm-router", "python3"):
+        program = folder / name
+        program.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+        program.chmod(0o755)
+    (folder / "router.sh").write_text(script)
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", folder / "router.sh"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@few_requests
 def test_the_plan_of_each_pool_contains_the_spec_that_the_user_wrote() -> None:
     tree = two_pools(goals={}, launch={"router_port": 31000})
     plan, sink = compiled.planned(tree)

@@ -11,6 +11,7 @@ from itertools import groupby
 
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render, shell_word
+from parc.backends.shared.serving.server_addresses import server_addresses
 from parc.compiler.ir import Artifact, JobStart, ServingPlan
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import POOLS
@@ -291,9 +292,7 @@ def router_script(
             {
                 "name": name,
                 "variable": f"PARC_{name.upper()}_HOSTS",
-                "hosts": [host.name for host in plan.placement.hosts]
-                if plan.problem.cluster.named
-                else [],
+                "hosts": server_addresses(plan),
                 "nodes": len(plan.placement.hosts),
                 "servers": own,
             }

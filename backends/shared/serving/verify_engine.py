@@ -12,7 +12,12 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.shared.serving.verify_router import PoolServers, RouterFormat, verify_router
+from parc.backends.shared.serving.verify_router import (
+    PoolServers,
+    RouterFormat,
+    launcher_addresses,
+    verify_router,
+)
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptProcess,
     ScriptWord,
@@ -216,6 +221,7 @@ class ServeScriptVerifier(EngineVerifier):
         if not hosts and PLAN in files:
             plan = read_plan(files[PLAN])
             hosts = tuple(plan["placement"]["hosts"]) if plan["problem"]["cluster"]["named"] else ()
+        hosts = launcher_addresses(files) or hosts
         flag = self.router.bootstrap_flag if self.router is not None else ""
         servers = tuple(
             (one.node, port, one.own.get(flag, ""))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from parc.backends.registry import find_backend_declaration, verifier_of_backend
 from parc.backends.shared.verify_known_lines import read_script, without_redundant_quotes
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir.frozen import frozen
@@ -32,9 +33,24 @@ class PoolServers:
     nodes: int
     """Number of hosts."""
     hosts: tuple[str, ...]
-    """Names of the hosts by node rank; empty if they have none."""
+    """Addresses of the hosts by node rank; empty if they are unknown."""
     servers: tuple[tuple[int, int, str], ...]
     """(node rank, port, port of the flag ``bootstrap_flag``) of each server; "" without one."""
+
+
+def launcher_addresses(artifacts: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the addresses that the launcher of a service gives its hosts, sorted by node rank.
+
+    None means that a router uses the names of the hosts.
+    """
+    folders = sorted({path.partition("/")[0] for path in artifacts})
+    found = []
+    for name in folders:
+        # A folder of a pool, a plugin that cannot be loaded, or no backend has no such attribute.
+        if getattr(find_backend_declaration(name), "needs_framework", False):
+            verifier = verifier_of_backend(name)
+            found.append(None if verifier is None else verifier.server_addresses(artifacts))
+    return None if not found or None in found else found[0]
 
 
 def verify_router(
