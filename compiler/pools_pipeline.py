@@ -133,6 +133,32 @@ class _PoolPlanner:
     ) -> ServingPlan | None:
         """Return the plans of both pools for ``rate`` requests per second; None after errors.
 
+        Both pools have the same context length: a request that only one pool can store would fail.
+        """
+        tried = Sink(sink.positions)
+        pair = self._plan_each(rate, hosts, tried, maximize)
+        lengths = {pool.limits.max_model_len for pool in pair.pools} if pair is not None else set()
+        if len(lengths) > 1:
+            # Without job.max_model_len, each pool got the longest context that fits in its memory.
+            length = max(min(lengths), self.whole.service.longest_request_tokens)
+            tried = Sink(sink.positions)
+            pair = self._with_context(length)._plan_each(rate, hosts, tried, maximize)
+        sink.extend(tried)
+        return pair
+
+    def _with_context(self, length: int) -> _PoolPlanner:
+        """Return the planner with engines that accept requests of ``length`` tokens."""
+        prefill, decode = (
+            replace(one, service=replace(one.service, max_model_len=length))
+            for one in (self.pools.prefill, self.pools.decode)
+        )
+        return replace(self, pools=replace(self.pools, prefill=prefill, decode=decode))
+
+    def _plan_each(
+        self, rate: float, hosts: tuple[Hosts, Hosts], sink: Sink, maximize: str
+    ) -> ServingPlan | None:
+        """Return the plans of both pools, one after the other; None after errors.
+
         The decode pool is planned first, on hosts that both pools may use.
         """
         decode_problem = self._pool_problem(self.pools.decode, hosts[1], rate, maximize)

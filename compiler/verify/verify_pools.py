@@ -18,11 +18,17 @@ from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 ROUTER = "router.sh"
 SHARED = (
-    *("checkpoint", "quantize", "block_tokens"),
-    *("setup.weights", "setup.kv", "setup.block"),
+    *(
+        f"problem.service.{name}"
+        for name in (
+            *("checkpoint", "quantize", "block_tokens"),
+            *("setup.weights", "setup.kv", "setup.block"),
+        )
+    ),
+    "limits.max_model_len",
 )
-"""Settings of the section problem.service of plan.json that both pools must share, because an
-engine of one pool reads the KV cache of an engine of the other."""
+"""Settings in plan.json that both pools must share, because an engine of one pool reads the KV
+cache of an engine of the other."""
 
 
 def verify_output(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -122,13 +128,12 @@ def _verify_shared_settings(
 ) -> None:
     """Report settings that differ between the pools although they must be equal (A14)."""
     del top
-    services = [_read_plan(files)["problem"]["service"] for files in pools.values()]
+    plans = [_read_plan(files) for files in pools.values()]
     for path in SHARED:
-        values = [_value_at(service, path) for service in services]
+        values = [_value_at(plan, path) for plan in plans]
         if values[0] != values[1]:
             finding = Finding(
-                f"the pools have different values of problem.service.{path}: {values[0]} and "
-                f"{values[1]}",
+                f"the pools have different values of {path}: {values[0]} and {values[1]}",
                 label="an engine of the decode pool reads the KV cache of the prefill pool",
             )
             sink.report("A14", finding, span=Span(f"decode/{PLAN}", 1, 1))

@@ -294,6 +294,28 @@ def router_words(script: str, folder: Path) -> list[str]:
 
 
 @few_requests
+@pytest.mark.parametrize(("prefill", "decode"), [(1, 8), (8, 1)])
+def test_both_pools_accept_requests_of_the_same_length(prefill: int, decode: int) -> None:
+    layouts = {"prefill": {"layout": {"tp": prefill}}, "decode": {"layout": {"tp": decode}}}
+    load = {"input_tokens": 1000, "output_tokens": 100, "request_rate": 0.5}
+    tree = spec("llama-3.1-70b", "dgx-h100", 2, job={"disaggregate": layouts, "traffic": load})
+    tree["job"]["precision"] = "fp8"
+    plan = plan_of(tree | {"emit": ["vllm", "rankmap"]})
+    lengths = [pool.limits.max_model_len for pool in plan.pools]
+    # tp 1 stores fewer tokens than the context length of the model, tp 8 stores more.
+    assert lengths[0] == lengths[1]
+    assert 1100 <= lengths[0] < 4000
+    files = compiled.emitted(plan)
+    for pool in ("prefill", "decode"):
+        assert f"--max-model-len {lengths[0]}\n" in files[f"{pool}/vllm/serve.sh"]
+    assert verification_codes(files) == set()
+    # The decode pool alone is consistent with another length.
+    for path in ("decode/plan.json", "decode/vllm/serve.sh"):
+        files[path] = files[path].replace(str(lengths[0]), "1200")
+    assert "A14" in verification_codes(files)
+
+
+@few_requests
 def test_the_plan_of_each_pool_contains_the_spec_that_the_user_wrote() -> None:
     tree = two_pools(goals={}, launch={"router_port": 31000})
     plan, sink = compiled.planned(tree)
