@@ -17,6 +17,7 @@ from parc.compiler.cost.serving.simulation.simulate import (
 )
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_deployment
+from parc.compiler.evaluate.service_rules import exceeds_host_memory
 from parc.compiler.ir import Cluster, Model, ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
@@ -93,6 +94,10 @@ def allowed_replica_counts(problem: ServingProblem, layout: ServingLayout) -> Se
         return (problem.pins.replicas,)
     cluster = problem.cluster
     counts = replica_counts(layout, cluster.node.gpus, cluster.nodes)
+    if problem.service.setup.host_cache_bytes:
+        # Further replicas on a host must not exceed its memory (V47).
+        tried = ((n, replace(layout, replicas=n)) for n in counts)
+        counts = [n for n, one in tried if not exceeds_host_memory(problem, one)]
     if problem.goals.limits:
         counts = [n for n in counts if is_size_allowed(problem.goals.limits, "replicas", n)]
     return counts or (1,)

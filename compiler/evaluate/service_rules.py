@@ -18,6 +18,9 @@ from parc.compiler.ir.serving_plan import EngineLimits, ServingRule, StageCache
 from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts, service_hosts
 
 GIB = 2**30
+HOST_SHARE = 0.9
+"""Largest fraction of host memory for copies of the KV cache. The engines allocate and pin them at
+the start; the operating system and the processes themselves need the remaining 10 %."""
 
 
 def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule, ...]:
@@ -27,7 +30,8 @@ def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule,
     """
     unsupported = serving_strategy_rules(engine.name, engine.strategies)
     launchers = launcher_rules(problem)
-    return (*unsupported, *engine.rules(problem), *launchers, *DRAFT, *PLACEMENT, *_memory_rules())
+    own = (*unsupported, *engine.rules(problem), *launchers)
+    return (*own, *DRAFT, *PLACEMENT, *HOST_COPIES, *_memory_rules())
 
 
 def _cannot_split_draft(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -186,6 +190,53 @@ def longest_request_that_fits(
 
 def _format_gib(count_bytes: float) -> str:
     return f"{count_bytes / GIB:.1f}"
+
+
+def _copies_bytes_per_host(problem: ServingProblem, layout: ServingLayout) -> float:
+    """Return the host memory for copies of the KV cache on each host, of all its processes.
+
+    A data-parallel rank over several hosts has an equal part of its copies on each of them.
+    """
+    hosts = service_hosts(layout, problem.cluster.node.gpus)
+    ranks = layout.gpus / hosts / layout.rank_gpus if hosts else 0.0
+    return ranks * problem.service.setup.host_cache_bytes
+
+
+def exceeds_host_memory(problem: ServingProblem, layout: ServingLayout) -> bool:
+    """Return True if copies of the KV cache do not fit in the memory of each host (V47)."""
+    memory = problem.cluster.node.host_memory_bytes
+    if not problem.service.setup.host_cache_bytes or memory is None:
+        return False
+    return _copies_bytes_per_host(problem, layout) > HOST_SHARE * memory
+
+
+def _explain_exceeded_host_memory(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    node, size = problem.cluster.node, problem.service.setup.host_cache_bytes / 1e9
+    memory, need = (
+        (node.host_memory_bytes or 0) / 1e9,
+        _copies_bytes_per_host(problem, layout) / 1e9,
+    )
+    fits = int(size * HOST_SHARE * memory / need)
+    return Finding(
+        f"copies of the KV cache need {need:,.0f} GB of memory per host, but a host has "
+        f"{memory:,.0f} GB",
+        label=f"{need / size:g} data-parallel ranks per host x {size:,.4g} GB = {need:,.0f} GB > "
+        f"{HOST_SHARE} x {memory:,.0f} GB",
+        help=f"at most {fits} GB per data-parallel rank fit; a larger layout.tp needs fewer ranks",
+        fix=f"job.kv_offload.size: {fits}GB" if fits else "remove job.kv_offload",
+        causes=(Cause("cluster.node", f"{node.name} has {memory:,.0f} GB of host memory"),),
+    )
+
+
+HOST_COPIES: tuple[ServingRule, ...] = (
+    ServingRule(
+        "V47",
+        ("job.kv_offload.size", "cluster.node"),
+        exceeds_host_memory,
+        _explain_exceeded_host_memory,
+    ),
+)
+"""Rule on the memory of a host."""
 
 
 PLACEMENT: tuple[ServingRule, ...] = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from parc.backends.base import Engine, OptionalFeatures
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Model
+from parc.compiler.ir import Model, NodeType
 from parc.compiler.ir.serving import ServingSetup, Traffic
 from parc.compiler.ir.serving_features import Lora
 from parc.compiler.spec.service_spec import KvOffloadSpec, LoraSpec, ServiceSpec
@@ -112,12 +112,26 @@ def resolve_lora(spec: LoraSpec | None, sink: Sink) -> Lora | None:
     return Lora(tuple(spec.adapters.items()), active, spec.rank)
 
 
+def _check_host_memory(setup: ServingSetup, node: NodeType, sink: Sink) -> None:
+    """Report copies of the KV cache on hosts whose memory is unknown (R15)."""
+    if node.host_memory_bytes is not None:
+        return
+    finding = Finding(
+        f"each data-parallel rank needs {setup.host_cache_bytes / BYTES_PER_GB:,.4g} GB of host "
+        f"memory for copies of its KV cache, but the host memory of {node.name} is unknown",
+        label="PARC cannot check that the copies of all ranks of a host fit",
+        fix="cluster.node.host_memory: 2000GB",
+    )
+    sink.report("R15", finding, at="job.kv_offload.size")
+
+
 def with_kv_offload(
-    setup: ServingSetup, traffic: Traffic, spec: KvOffloadSpec | None, sink: Sink
+    setup: ServingSetup, traffic: Traffic, spec: KvOffloadSpec | None, node: NodeType, sink: Sink
 ) -> tuple[ServingSetup, Traffic]:
     """Return setup and traffic with the copies of the cache that ``job.kv_offload`` describes.
 
-    Prefix hits that exceed the prompt together with those in GPU memory are an error (V34).
+    Prefix hits that exceed the prompt together with those in GPU memory are an error (V34), and an
+    unknown memory of the host is a warning (R15).
     """
     if spec is None or setup.pool != "both":  # a pool cannot have such copies (V45)
         return setup, traffic
@@ -131,5 +145,6 @@ def with_kv_offload(
         )
         sink.report("V34", finding, at="job.kv_offload.prefix_hit")
     hit = 0.0 if traffic.trace is not None else spec.prefix_hit
-    copies = spec.size * BYTES_PER_GB
-    return replace(setup, host_cache_bytes=copies), replace(traffic, host_hit=hit)
+    setup = replace(setup, host_cache_bytes=spec.size * BYTES_PER_GB)
+    _check_host_memory(setup, node, sink)
+    return setup, replace(traffic, host_hit=hit)

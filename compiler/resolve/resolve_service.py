@@ -88,7 +88,7 @@ def resolve_service(
     )
     setup = with_speculative(setup, speculative, spec.job.max_num_seqs == "auto")
     setup = replace(setup, lora=resolve_lora(spec.job.lora, sink))
-    setup, traffic = with_kv_offload(setup, traffic, spec.job.kv_offload, sink)
+    setup, traffic = with_kv_offload(setup, traffic, spec.job.kv_offload, cluster.node, sink)
     headroom = _memory_headroom(spec.goals, model, setup, cluster.gpu)
     service = Service(
         checkpoint=checkpoint,

@@ -36,7 +36,6 @@ UNUSED_IN_SERVICES: dict[str, str] = {
     "cluster.node.gpu_numa": _TRAINING_HOSTS,
     "cluster.node.gpu_nics": _TRAINING_HOSTS,
     "cluster.node.cpu_cores": "only training jobs set a number of threads per rank",
-    "cluster.node.host_memory": "only training plans offload state to host memory",
     "launch.kubernetes.max_restarts": "the pods of an engine restart without a limit",
 }
 """Spec field -> reason why no plan of a serving job depends on it."""

@@ -233,6 +233,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"cluster\.node\.fabric", (), {"cluster.fabric": None}),
     (r"cluster\.node\.(gpu_numa|gpu_nics)", (), NUMA),
     (r"cluster\.node\.host_memory", (DENSE, PLAIN), {"layout.offload": "cpu"}),
+    (r"cluster\.node\.host_memory", (SERVICE,), {"job.kv_offload": {"size": "100GB"}}),
     (r"cluster\.levels.*", (), {"cluster.levels": LEVELS}),
     (r"cluster\.(spare|unavailable)", (DENSE, PLAIN), {"job.global_batch": 120}),
     (r"job\.(moe_.*)", (EXPERTS,), {}),

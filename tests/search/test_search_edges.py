@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from parc.compiler.search.rank_layouts import simplicity_key
 from tests import compiled
 from tests.laws.test_mutated_specs import time_limit
 from tests.search.search_reference import cost_model_of
-from tests.search.serving_specs import plan_of, spec
+from tests.search.serving_specs import Tree, codes, plan_of, spec
 
 TRAINING = {
     "parc": 1,
@@ -168,3 +169,34 @@ def test_a_pin_of_far_too_many_stages_is_one_error_at_once(
         )
     (found,) = [one for one in sink.diagnostics if one.severity == "error"]
     assert found.path.startswith("layout.")
+
+
+def service_with_copies(size: str, **parts: Any) -> Tree:
+    """Return a service on a host with 2,000 GB of memory, whose ranks copy ``size`` of caches."""
+    load = {"input_tokens": 1000, "output_tokens": 100, "concurrency": 640}
+    job = {"traffic": load, "kv_offload": {"size": size}}
+    return spec("llama-3.1-8b", "dgx-h100", 1, job=job) | parts
+
+
+@pytest.mark.parametrize(("size", "ranks"), [("225GB", 8), ("226GB", 7), ("900GB", 2)])
+def test_copies_of_the_cache_of_all_ranks_fit_in_the_memory_of_a_host(
+    size: str, ranks: int
+) -> None:
+    chosen = plan_of(service_with_copies(size, goals={"maximize": "throughput"})).layout
+    assert 1 <= chosen.replicas * chosen.dp <= ranks
+    layout = {"tp": 1, "replicas": 8}
+    found = codes(service_with_copies(size, layout=layout))
+    assert ("V47" in found) == (ranks < 8)
+
+
+def test_a_rank_over_several_hosts_has_a_part_of_its_copies_on_each() -> None:
+    layout = {"tp": 8, "pp": 2, "replicas": 1}
+    two = {"cluster": {"node": "dgx-h100", "nodes": 2}, "layout": layout}
+    assert "V47" not in codes(service_with_copies("3600GB", **two))
+    assert "V47" in codes(service_with_copies("3601GB", **two))
+
+
+def test_unknown_host_memory_is_reported_where_copies_need_it() -> None:
+    node = {"cluster": {"node": "hgx-h100", "nodes": 1}}
+    assert "R15" in codes(service_with_copies("100GB", **node))
+    assert "R15" not in codes(service_with_copies("100GB"))
