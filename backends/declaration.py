@@ -87,6 +87,9 @@ class Declaration:
     needs_framework: bool = False
     """True for a launcher that starts the framework's program with the files that the framework
     emits; PARC rejects ``emit`` without the framework (E15)."""
+    shares_hosts: bool = False
+    """True for a launcher that gives a service only the GPUs of its ranks, so that other jobs can
+    use the other GPUs of its hosts."""
 
     @property
     def is_framework(self) -> bool:

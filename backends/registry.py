@@ -131,6 +131,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         verifier=".verify",
         launch_fields=(*LAUNCH, "kubernetes", "slurm.signal"),
         needs_framework=True,
+        shares_hosts=True,
     ),
     Declaration(
         name="preflight",
@@ -178,8 +179,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         needs_framework=True,
     ),
 )
-"""Frameworks and engines first, in the order of the README's matrix. If a spec emits no framework,
-the first one determines the layout of its kind of job."""
+"""Frameworks and engines first; if ``emit`` names none, the first one of the kind of job counts."""
 
 _BY_NAME = {one.name: one for one in BUILT_IN}
 

@@ -54,7 +54,7 @@ def evaluate_service(
     if problem.pins.replicas is None:
         counts = _without_idle_replicas(problem, counts)
     if problem.minimizes_gpus:
-        counts = compact_replica_counts(layout, problem.cluster.node.gpus, counts)
+        counts = without_larger_counts(problem, layout, counts)
     found = _estimate_with_replicas(problem, layout, counts[-1])
     if not problem.minimizes_gpus or _needs_more_replicas(problem, found):
         return found
@@ -101,6 +101,18 @@ def allowed_replica_counts(problem: ServingProblem, layout: ServingLayout) -> Se
     if problem.goals.limits:
         counts = [n for n in counts if is_size_allowed(problem.goals.limits, "replicas", n)]
     return counts or (1,)
+
+
+def without_larger_counts(
+    problem: ServingProblem, layout: ServingLayout, counts: Sequence[int]
+) -> Sequence[int]:
+    """Return the ascending ``counts`` of replicas without those that a larger one beats.
+
+    If the service occupies whole hosts, a larger number may need fewer of them.
+    """
+    if problem.shares_hosts:
+        return counts
+    return compact_replica_counts(layout, problem.cluster.node.gpus, counts)
 
 
 def _without_idle_replicas(problem: ServingProblem, counts: Sequence[int]) -> Sequence[int]:
@@ -341,7 +353,7 @@ def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[fl
 def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
     """Return the number of GPUs that other jobs cannot use while the service runs."""
     hosts = service_hosts(layout, problem.cluster.node.gpus) or 1
-    return float(problem.cluster.occupied_gpus(hosts, layout.gpus))
+    return float(problem.occupied_gpus(hosts, layout.gpus))
 
 
 def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[ServingEstimate]:

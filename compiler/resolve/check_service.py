@@ -21,7 +21,13 @@ def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> Non
     _check_batch(service, sink)
 
 
-def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
+def check_keys(spec: ServingSpec, sink: Sink) -> None:
+    """Report keys that have no effect on a service (X01), or that its pool cannot have (V45)."""
+    _report_training_keys(spec, sink)
+    _check_pool(spec, sink)
+
+
+def _report_training_keys(spec: ServingSpec, sink: Sink) -> None:
     """Report a key of a serving spec that has an effect only on training jobs (X01)."""
     if "program" in spec.launch.model_fields_set:
         path = "launch.program"
@@ -35,7 +41,7 @@ def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
         sink.report("X01", finding, at=path, key=True)
 
 
-def check_pool(spec: ServingSpec, sink: Sink) -> None:
+def _check_pool(spec: ServingSpec, sink: Sink) -> None:
     """Report settings that the pool of a disaggregated service cannot have (V45)."""
     if spec.job.pool == "both":
         return

@@ -22,9 +22,8 @@ from parc.compiler.ir.serving import KvPrecision, ServingLayout, ServingSetup, T
 from parc.compiler.ir.serving_goals import LATENCIES, LatencyLimit, ServingGoals
 from parc.compiler.ir.serving_plan import Endpoint, Service, ServingPins, ServingProblem
 from parc.compiler.resolve.check_service import (
-    check_pool,
+    check_keys,
     check_service,
-    report_training_keys,
 )
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import resolve_service_factors
@@ -42,7 +41,7 @@ from parc.compiler.resolve.resolve_launch import (
     spec_digest,
 )
 from parc.compiler.resolve.resolve_speculative import resolve_speculative, with_speculative
-from parc.compiler.resolve.resolve_targets import resolve_targets
+from parc.compiler.resolve.resolve_targets import resolve_targets, shares_hosts
 from parc.compiler.resolve.resolve_traffic import (
     resolve_traffic,
     traffic_of_pool,
@@ -68,8 +67,7 @@ def resolve_service(
 
     ``library`` reads the trace of the traffic, the model of a draft, and the calibration file.
     """
-    report_training_keys(spec, sink)
-    check_pool(spec, sink)
+    check_keys(spec, sink)
     _check_latency_limits(spec.goals, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = resolve_checkpoint(spec.job, model, sink)
@@ -120,6 +118,7 @@ def resolve_service(
         pins=_resolve_pins(spec),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
         calibration=factors,
+        shares_hosts=shares_hosts(targets.emit),
     )
 
 

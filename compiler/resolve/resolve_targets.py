@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.ir.frozen import frozen
@@ -46,6 +48,18 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     if len(sink.diagnostics) > found or len(supported) < len(targets):
         return None
     return Targets(tuple(sorted(emit)), framework, supported)
+
+
+def shares_hosts(emit: Iterable[str]) -> bool:
+    """Return True if every launcher in ``emit`` leaves the other GPUs of a host to other jobs.
+
+    The result is False without a launcher, because another job could use the same GPUs.
+    """
+    from parc.backends.registry import backend_declaration
+
+    declared = [backend_declaration(name) for name in emit]
+    launchers = [one for one in declared if one.needs_framework]
+    return bool(launchers) and all(one.shares_hosts for one in launchers)
 
 
 def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:

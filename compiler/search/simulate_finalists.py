@@ -26,6 +26,7 @@ from parc.compiler.evaluate.evaluate_service import (
     rank_services,
     request_seconds,
     simulate_service,
+    without_larger_counts,
 )
 from parc.compiler.evaluate.find_largest_rate import Simulated, find_largest_rate
 from parc.compiler.evaluate.simulated_limits import (
@@ -36,7 +37,6 @@ from parc.compiler.evaluate.simulated_limits import (
 )
 from parc.compiler.ir import ServingEstimate, ServingProblem
 from parc.compiler.ir.serving import ServiceStatistics
-from parc.compiler.topology.arrange_hosts import compact_replica_counts
 
 FINALISTS = 5
 """Number of best layouts that are simulated; one simulation takes about 0.1 CPU seconds."""
@@ -172,8 +172,7 @@ def _with_more_replicas(
     allowed = allowed_replica_counts(problem, found.layout)
     counts = [count for count in allowed if count >= found.layout.replicas]
     if problem.minimizes_gpus:
-        host_gpus = problem.cluster.node.gpus
-        compact = compact_replica_counts(found.layout, host_gpus, counts)
+        compact = without_larger_counts(problem, found.layout, counts)
         counts = [count for count in compact if count * found.layout.engine_gpus <= most]
     else:
         counts = counts[:1]  # already the largest useful number

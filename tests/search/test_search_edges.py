@@ -171,6 +171,9 @@ def test_a_pin_of_far_too_many_stages_is_one_error_at_once(
     assert found.path.startswith("layout.")
 
 
+few_requests = pytest.mark.usefixtures("few_requests")
+
+
 def service_with_copies(size: str, **parts: Any) -> Tree:
     """Return a service on a host with 2,000 GB of memory, whose ranks copy ``size`` of caches."""
     load = {"input_tokens": 1000, "output_tokens": 100, "concurrency": 640}
@@ -200,3 +203,21 @@ def test_unknown_host_memory_is_reported_where_copies_need_it() -> None:
     node = {"cluster": {"node": "hgx-h100", "nodes": 1}}
     assert "R15" in codes(service_with_copies("100GB", **node))
     assert "R15" not in codes(service_with_copies("100GB"))
+
+
+@few_requests
+@pytest.mark.parametrize(
+    ("emit", "engines", "occupied"),
+    [(["vllm"], 10, 16), (["vllm", "slurm"], 10, 16), (["vllm", "kubernetes"], 9, 9)],
+)
+def test_only_pods_leave_the_other_gpus_of_a_host_to_other_jobs(
+    emit: list[str], engines: int, occupied: int
+) -> None:
+    load = {"input_tokens": 1000, "output_tokens": 200, "request_rate": 165}
+    tree = spec("llama-3.1-8b", "dgx-h100", 8, job={"traffic": load}, layout={"tp": 1})
+    tree |= {"goals": {"ttft": "2s", "tpot": "40ms"}, "emit": emit}
+    tree["launch"] = {"kubernetes": {"image": "registry.example/image:1"}}
+    tree["cluster"]["price_per_gpu_hour"] = 2
+    plan = plan_of(tree)
+    assert (plan.layout.replicas, plan.occupied_gpus) == (engines, occupied)
+    assert plan.cost_per_hour == 2 * occupied
