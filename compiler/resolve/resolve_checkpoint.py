@@ -80,11 +80,14 @@ def resolve_weight_format(
 
     ``stated`` is the format of quantized weights in the config.json of the model, empty for one
     that no engine of PARC serves; None without such a statement. Returns None after reporting that
-    the format of the checkpoint is unknown (X08) or another one than the plan has (F06).
+    the format of the checkpoint is unknown (X08), another one than the plan has, or not the 16-bit
+    one that ``quantize`` needs (F06).
     """
     checkpoint, known = _named_checkpoint(job, model), _catalog_formats(model)
     if checkpoint is None or weight_format(checkpoint) is not None:
         stated = None  # the name of the checkpoint decides
+    if _is_already_quantized(job, checkpoint, stated, sink):
+        return None
     if job.precision != "auto":
         if stated is not None and job.precision != stated:
             _report_other_format(job, stated, "model", "its config.json", sink)
@@ -111,6 +114,30 @@ def resolve_weight_format(
     at = "job.checkpoint" if job.checkpoint else "model"
     sink.report("X08", finding if stated is None else UNPLANNED_FORMAT, at=at)
     return None
+
+
+def _is_already_quantized(
+    job: ServiceSpec, checkpoint: str | None, stated: str | None, sink: Sink
+) -> bool:
+    """Return True after reporting that ``quantize`` is set for a quantized checkpoint (F06)."""
+    if not job.quantize or checkpoint is None:
+        return False
+    found = weight_format(checkpoint) if stated is None else stated
+    if found in (None, KEY_16_BIT):
+        return False
+    named = stated is None and job.checkpoint is not None
+    path, name = ("job.checkpoint", checkpoint) if named else ("model", "the config.json")
+    has = f"has {found} weights" if found else "has weights of another format"
+    finding = Finding(
+        f"job.quantize needs a 16-bit checkpoint, but {checkpoint} {has}",
+        label="the engine quantizes 16-bit weights to fp8 while it loads them",
+        help="remove job.quantize to serve the checkpoint in its own format, or set job.checkpoint "
+        "to a checkpoint with 16-bit weights",
+        fix="remove job.quantize",
+        causes=(Cause(path, f"{name} states the format"),),
+    )
+    sink.report("F06", finding, at="job.quantize")
+    return True
 
 
 def _named_checkpoint(job: ServiceSpec, model: Model) -> str | None:
@@ -161,7 +188,8 @@ def _choose_checkpoint(
         return known[wanted]
     listed = ", ".join(f"{_format_text(form)} {name}" for form, name in known.items())
     fix = "job.quantize: true" if job.precision == "fp8" and KEY_16_BIT in known else ""
-    fix = f"job.precision: {next(iter(known))}" if wanted == KEY_16_BIT else fix
+    if wanted == KEY_16_BIT:
+        fix = "remove job.quantize" if job.quantize else f"job.precision: {next(iter(known))}"
     finding = Finding(
         f"the catalog has no checkpoint of {model.name} with {_format_text(wanted)} weights",
         label=f"checkpoints of the catalog: {listed}",
@@ -170,7 +198,7 @@ def _choose_checkpoint(
         fix=fix,
         causes=(Cause("model", model.name),),
     )
-    sink.report("F06", finding, at="job.precision")
+    sink.report("F06", finding, at="job.quantize" if job.quantize else "job.precision")
     return None
 
 

@@ -89,3 +89,37 @@ def test_training_says_that_the_quantization_has_no_effect() -> None:
     service(AWQ)
     job = {"sequence_length": 2048, "global_batch": 64}
     assert "PARC-K04" in codes({**SERVICE, "job": job, "emit": ["megatron"]})
+
+
+@pytest.mark.parametrize("precision", [{}, {"precision": "fp8"}])
+@pytest.mark.parametrize(
+    ("quantized", "checkpoint", "text"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "/models/x", "fp8 weights"),
+        (AWQ, "/models/x", "int4 weights"),
+        ({"quant_method": "gptq", "bits": 3}, "/models/x", "weights of another format"),
+        ({}, "org/model-FP8", "fp8 weights"),
+        ({}, "nvidia/Llama-3.1-8B-Instruct-FP8", "fp8 weights"),
+    ],
+)
+def test_a_quantized_checkpoint_cannot_be_quantized_again(
+    quantized: object, checkpoint: str, text: str, precision: dict[str, Any]
+) -> None:
+    (found,) = parc.check(service(quantized, checkpoint, quantize=True, **precision))
+    assert found.code == "PARC-F06"
+    assert text in found.finding.message
+    assert found.finding.fix == "remove job.quantize"
+
+
+def test_a_checkpoint_of_16_bit_or_unknown_format_can_be_quantized() -> None:
+    for checkpoint in ("/models/x", "meta-llama/Llama-3.1-8B-Instruct"):
+        spec = service({}, checkpoint, quantize=True)
+        assert codes(spec) == []
+        assert format_of(spec) == "fp8"
+
+
+def test_a_model_without_16_bit_checkpoint_cannot_be_quantized() -> None:
+    job = {"kind": "serve", "traffic": TRAFFIC, "quantize": True}
+    spec = {**SERVICE, "model": "deepseek-v3", "job": job}
+    (found,) = parc.check({**spec, "cluster": {"node": "hgx-h200", "nodes": 2}})
+    assert (found.code, found.finding.fix) == ("PARC-F06", "remove job.quantize")
