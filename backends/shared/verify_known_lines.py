@@ -67,7 +67,8 @@ def read_script(text: str) -> ScriptLines:
     exports: dict[str, tuple[str, int]] = {}
     for line in command_lines(text):
         one = ShellLine(line.number, without_redundant_quotes(line.text))
-        found = literal_export(one.text)
+        # The value of a variable counts with all of its blanks and comment signs.
+        found = literal_export(line.text)
         if found is None:
             lines.append(one)
             continue
