@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.diagnostics import Diagnostic, Finding, Sink
 from parc.compiler.ir import Estimate, ServingEstimate
 from parc.compiler.pipeline import check_spec, plan_spec
 from parc.compiler.report.notebook import ServicePlan, TrainingPlan, plan_view
@@ -85,7 +84,11 @@ def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic
     ['error']
     """
     sink = Sink()
-    check_spec(_read_spec_input(spec, root), (), sink)
+    try:
+        source = _read_spec_input(spec, root)
+    except SpecError as error:
+        return list(error.diagnostics)
+    check_spec(source, (), sink)
     return list(sink.diagnostics)
 
 
@@ -112,6 +115,7 @@ def sweep(
 
     Raises:
         SweepError: there are no points, or more than 100,000.
+        SpecError: a value has a type that no spec can contain.
 
     Example:
         >>> from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +125,7 @@ def sweep(
         [(('job.global_batch', '32'),), (('job.global_batch', '64'),)]
     """
     # Imported here, because only sweeps need processes and tables.
+    from parc.compiler.spec.reading.python_values import UnsupportedValueError
     from parc.compiler.tools.sweep.run_sweep import (
         axes_of_mapping,
         axis_of_points,
@@ -131,8 +136,10 @@ def sweep(
     from parc.compiler.tools.sweep.sweep import Sweep
 
     source = _read_spec_input(spec, root)
-    axes = axes_of_mapping(vary or {})
-    listed = axis_of_points(points)
+    try:
+        axes, listed = axes_of_mapping(vary or {}), axis_of_points(points)
+    except UnsupportedValueError as error:
+        raise _spec_error(error.path, str(error)) from None
     grid = combine_axes([listed, *axes] if listed else axes)
     pool = None if executor else local_executor(len(grid))
     with pool or nullcontext():
@@ -141,8 +148,27 @@ def sweep(
 
 
 def _read_spec_input(spec: SpecInput, root: str | Path | None) -> SpecSource:
-    """Return the source of the spec. A mapping is written as JSON, which is valid YAML."""
+    """Return the source of the spec. A mapping is written as JSON, which is valid YAML.
+
+    Raises:
+        SpecError: a value of the mapping has a type that no spec can contain (X02).
+    """
     folder = None if root is None else Path(root)
-    if isinstance(spec, Mapping):
-        return SpecSource("<mapping>", json.dumps(spec, indent=2), None, folder)
-    return read_source(str(spec), root=folder)
+    if not isinstance(spec, Mapping):
+        return read_source(str(spec), root=folder)
+    from parc.compiler.spec.reading.python_values import UnsupportedValueError, json_text
+
+    try:
+        return SpecSource("<mapping>", json_text(spec, indent=2), None, folder)
+    except UnsupportedValueError as error:
+        raise _spec_error(error.path, str(error)) from None
+
+
+def _spec_error(path: str, message: str) -> SpecError:
+    """Return the error of a value at ``path`` that is no value of a spec (X02)."""
+    from parc.compiler.diagnostics.render.text import render_text
+
+    sink = Sink()
+    finding = Finding(message, help="use texts, numbers, true, false, lists and mappings")
+    sink.report("X02", finding, at=path)
+    return SpecError(sink.diagnostics, render_text(sink.diagnostics, sink.positions))

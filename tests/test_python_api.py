@@ -7,7 +7,13 @@ import html
 import importlib.util
 import pickle
 import re
-from types import ModuleType
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from numbers import Integral
+from pathlib import PurePosixPath
+from types import MappingProxyType, ModuleType
+from typing import Any
 
 import pytest
 
@@ -96,3 +102,67 @@ def test_a_plan_shows_its_report_and_has_tables_of_plain_values(
 def test_an_unknown_table_is_an_error_with_the_valid_names() -> None:
     with pytest.raises(ValueError, match="no table 'cost'; valid values: candidates, memory"):
         parc.compile(SPEC).to_records("cost")
+
+
+class Scalar:
+    """Number or array of another library; like those of numpy, it is no subclass of ``int``."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def tolist(self) -> Any:
+        return self.value
+
+
+class Whole:
+    """Whole number without any method of numpy."""
+
+    def __int__(self) -> int:
+        return 8
+
+
+Integral.register(Whole)
+
+
+def test_numbers_and_containers_of_other_libraries_are_accepted() -> None:
+    plain = parc.compile({**SPEC, "layout": {"tp": 8}})
+    for eight in (Scalar(8), Whole()):
+        job = MappingProxyType({"sequence_length": Scalar(4096), "global_batch": Scalar(64)})
+        found = parc.compile(OrderedDict({**SPEC, "job": job, "layout": {"tp": eight}}))
+        assert (found.layout, found.problem.digest) == (plain.layout, plain.problem.digest)
+    assert parc.check({**SPEC, "launch": {"env": {"X": PurePosixPath("/a")}}}) == parc.check(SPEC)
+    goals = {"memory_headroom": Fraction(1, 16)}
+    assert parc.compile({**SPEC, "goals": goals}).problem.goals.memory_headroom == 0.0625
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        ({"job": {"sequence_length": object(), "global_batch": 64}}, "job.sequence_length"),
+        ({"emit": ["megatron", {"slurm"}]}, "emit[1]"),
+        ({"layout": {(1, 2): 3}}, "layout"),
+        ({"job": {"global_batch": 2j}}, "job.global_batch"),
+    ],
+)
+def test_other_objects_are_findings(parts: dict[str, Any], path: str) -> None:
+    (found,) = parc.check({**SPEC, **parts})
+    assert (found.code, found.path) == ("PARC-X02", path)
+    with pytest.raises(parc.SpecError, match="has a value of the type"):
+        parc.compile({**SPEC, **parts})
+
+
+def test_a_spec_that_contains_itself_is_a_finding() -> None:
+    job: dict[str, Any] = {}
+    job["job"] = job
+    assert [found.code for found in parc.check({**SPEC, "job": job})] == ["PARC-X02"]
+
+
+def test_values_of_a_sweep_may_be_numbers_of_other_libraries() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        found = parc.sweep(SPEC, {"job.global_batch": [Scalar(32), 64]}, executor=threads)
+        assert [row.values for row in found.rows] == [
+            (("job.global_batch", "32"),),
+            (("job.global_batch", "64"),),
+        ]
+        with pytest.raises(parc.SpecError):
+            parc.sweep(SPEC, {"job.global_batch": [object()]}, executor=threads)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gc
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from parc.compiler.ir import AnyPlan, ServingPlan
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import plan_resolved, resolve_for_plan
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
+from parc.compiler.spec.reading.python_values import json_text
 from parc.compiler.spec.reading.source import SpecSource
 
 GC_THRESHOLD = 1_000_000
@@ -62,13 +62,13 @@ def axis_of_option(text: str) -> Axis:
 
 def axes_of_mapping(vary: Mapping[str, Iterable[Any]]) -> list[Axis]:
     """Return the axes of spec path -> values. Values become JSON text, which is valid YAML."""
-    return [tuple(((path, json.dumps(value)),) for value in vary[path]) for path in vary]
+    return [tuple(((path, json_text(value, path)),) for value in vary[path]) for path in vary]
 
 
 def axis_of_points(points: Iterable[Mapping[str, Any]]) -> Axis:
     """Return the axis whose alternatives are ``points``, mappings of spec paths to values."""
     return tuple(
-        tuple((path, json.dumps(value)) for path, value in point.items()) for point in points
+        tuple((path, json_text(value, path)) for path, value in point.items()) for point in points
     )
 
 
