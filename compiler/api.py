@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink
-from parc.compiler.ir import Estimate, ServingEstimate
+from parc.compiler.ir import Estimate, ServingEstimate, ServingPlan
 from parc.compiler.pipeline import check_spec, plan_spec
 from parc.compiler.report.notebook import ServicePlan, TrainingPlan, plan_view
 from parc.compiler.spec.reading.source import SpecSource, read_source
@@ -60,9 +60,12 @@ def compile(spec: SpecInput, *, root: str | Path | None = None) -> TrainingPlan 
     return plan_view(plan)
 
 
-def estimate(spec: SpecInput, *, root: str | Path | None = None) -> Estimate | ServingEstimate:
+def estimate(
+    spec: SpecInput, *, root: str | Path | None = None
+) -> Estimate | ServingEstimate | tuple[ServingEstimate, ServingEstimate]:
     """Return memory, step time and traffic of the layout that ``compile`` chooses.
 
+    Of a service with two pools, return the estimates of the prefill pool and of the decode pool.
     ``root`` is as for ``compile``.
 
     Raises:
@@ -72,7 +75,10 @@ def estimate(spec: SpecInput, *, root: str | Path | None = None) -> Estimate | S
     >>> estimate.peak.total_bytes < estimate.limit_bytes
     True
     """
-    return compile(spec, root=root).estimate
+    plan = compile(spec, root=root)
+    if isinstance(plan, ServingPlan) and plan.pair is not None:
+        return plan.estimate, plan.pair.decode.estimate
+    return plan.estimate
 
 
 def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic]:

@@ -104,7 +104,8 @@ class SearchResult(CheckResult):
     """Number of layouts that the search generated."""
     dropped: list[RejectedLayouts] = []
     candidates: list[dict[str, Any]] = []
-    """Rows of ``parc search --format json``, best first; PARC chooses the first."""
+    """Rows of ``parc search --format json``, best first; PARC chooses the first. Of a service with
+    two pools, the rows of the prefill pool, then those of the decode pool, with a key ``pool``."""
 
 
 class ExplainResult(Result):
@@ -152,10 +153,11 @@ class Tools:
         top: Annotated[int, Field(ge=1, le=100, description="Number of candidates.")] = 10,
     ) -> SearchResult:
         """Rank the layouts that fit a spec, best first, and count the rejected layouts."""
+        from parc.compiler.report.text.pools_text import merged_search
         from parc.compiler.report.text.search_table import search_document
 
         plan, sink = self._plan(spec, overrides)
-        document = {} if plan is None else search_document(plan, top)
+        document = {} if plan is None else merged_search(search_document(plan, top))
         rows = {name: document[name] for name in SearchResult.__annotations__ if name in document}
         return SearchResult(**_diagnostic_fields(sink), **rows)
 
@@ -175,8 +177,8 @@ class Tools:
 
     def diff(self, old: SpecOrDirectory, new: SpecOrDirectory) -> DiffResult:
         """Compare two plans: fields, layout, moved ranks, process groups, memory, time, flags."""
-        from parc.compiler.report.diff.diff import diff
-        from parc.compiler.report.diff.read_side import NotAnOutputDirectory, read_diff_side
+        from parc.compiler.report.diff.diff_pools import diff_plans
+        from parc.compiler.report.diff.read_side import NotAnOutputDirectory
         from parc.compiler.report.diff.text import diff_markdown
 
         sinks = Sink(), Sink()
@@ -188,11 +190,11 @@ class Tools:
             return DiffResult(**found)
         names = [name if "\n" not in name else "<text>" for name in (old, new)]
         try:
-            result = diff(*map(read_diff_side, names, files))
+            result = diff_plans((names[0], files[0]), (names[1], files[1]))
         except NotAnOutputDirectory as error:
             raise ToolInputError(str(error)) from None
         document = result.to_json()
-        markdown = diff_markdown(result)
+        markdown = result.text(diff_markdown)
         return DiffResult(**found, changed=result.has_changes, changes=document, markdown=markdown)
 
     def _plan(self, spec: str, overrides: list[str] | None) -> tuple[AnyPlan | None, Sink]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from parc.compiler.cli import command_steps, options
-from parc.compiler.report.diff.read_side import DiffSide, NotAnOutputDirectory, read_diff_side
+from parc.compiler.report.diff.read_side import NotAnOutputDirectory
 
 CHANGED = 3
 
@@ -31,7 +31,7 @@ def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given:
     a framework, the diff shows the arguments, variables, directives and commands that differ.
     """
     from parc.compiler.report.diff import text as diff_text
-    from parc.compiler.report.diff.diff import diff
+    from parc.compiler.report.diff.diff_pools import diff_plans
 
     launch = _read_launch(old)
     if launch is not None:
@@ -39,7 +39,8 @@ def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given:
         return
 
     try:
-        found = diff(_read_side_of_diff(old, **given), _read_side_of_diff(new, **given))
+        sides = [(name, _read_or_compile_files(name, **given)) for name in (old, new)]
+        found = diff_plans(sides[0], sides[1])
     except NotAnOutputDirectory as error:
         raise click.UsageError(str(error)) from None
     style = given["style"]
@@ -47,16 +48,8 @@ def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given:
         command_steps.print_json(found.to_json())
     else:
         show = diff_text.diff_markdown if style == "markdown" else diff_text.diff_text
-        click.echo(show(found), nl=False)
+        click.echo(found.text(show), nl=False)
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
-
-
-def _read_side_of_diff(name: str, style: str, root: Path | None) -> DiffSide:
-    """Return the side ``name`` of the diff: an output directory, or a spec to compile in memory.
-
-    Warnings about the spec are printed to standard error.
-    """
-    return read_diff_side(name, _read_or_compile_files(name, style, root))
 
 
 def _read_launch(name: str) -> str | None:
@@ -95,7 +88,8 @@ def _diff_launch(
 def _read_or_compile_files(name: str, style: str, root: Path | None) -> dict[str, str]:
     """Return path -> text of each output file.
 
-    ``name`` is an output directory, or a spec that is compiled in memory.
+    ``name`` is an output directory, or a spec that is compiled in memory. Warnings about the spec
+    are printed to standard error.
     """
     if Path(name).is_dir():
         from parc.compiler.report.json.output_directory import read_output_texts

@@ -29,12 +29,14 @@ def command(spec: str, overrides: tuple[str, ...], top: int, style: str, root: P
     The first row is the layout that parc compile chooses. A second table shows how many layouts
     each rule rejected.
     """
+    from parc.compiler.ir import ServingPlan
     from parc.compiler.report.text import search_table
     from parc.compiler.report.text.candidate_columns import candidate_count
 
     plan, sink = command_steps.plan_or_exit(spec, overrides, style=style, root=root)
-    if style != "table" and len(plan.search.ranked) < top:
-        click.echo(candidate_count(plan), err=True)
+    for one in plan.pools if isinstance(plan, ServingPlan) else (plan,):
+        if style != "table" and len(one.search.ranked) < top:
+            click.echo(candidate_count(one), err=True)
     if style == "json":
         command_steps.print_json(search_table.search_document(plan, top))
         return

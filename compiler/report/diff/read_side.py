@@ -96,8 +96,7 @@ def read_diff_side(name: str, files: Mapping[str, str]) -> DiffSide:
 def _parse_plan(name: str, text: str | None) -> dict[str, Any]:
     if text is None:
         raise NotAnOutputDirectory(
-            f"{name} has no plan.json. Was the folder written by parc compile? Of a service with "
-            "two pools, compare the folders prefill or decode."
+            f"{name} has no plan.json. Was the folder written by parc compile?"
         )
     try:
         plan = json.loads(text, parse_int=_parse_integer)

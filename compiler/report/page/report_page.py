@@ -36,6 +36,7 @@ from parc.compiler.report.page.tables import (
 from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
+from parc.compiler.report.text.pools_text import layout_options
 from parc.compiler.report.text.run_text import (
     MOCK_DATA,
     describe_work,
@@ -206,9 +207,13 @@ class InlineText(NamedTuple):
 
 
 @cache
-def inline_text(template: str) -> InlineText:
-    """Return the style sheet or script ``template`` of templates/report, without indentation."""
-    lines = render("report", template, {}).splitlines()
+def inline_text(template: str, layout: tuple[str, str] = ("", "layout")) -> InlineText:
+    """Return the style sheet or script ``template`` of templates/report, without indentation.
+
+    ``layout`` is the result of ``layout_options``, with which the script shows a command.
+    """
+    values = {"options": layout[0], "layout": layout[1]}
+    lines = render("report", template, values).splitlines()
     text = "".join(f"\n{line.strip()}" for line in lines if line.strip()) + "\n"
     digest = b64encode(sha256(text.encode()).digest()).decode()
     return InlineText(text, f"'sha256-{digest}'")
@@ -230,7 +235,7 @@ def _template_values(plan: AnyPlan) -> dict[str, Any]:
     timeline = None if isinstance(plan, ServingPlan) else timeline_chart(plan)
     values = {
         "style": inline_text("style.css.j2"),
-        "script": inline_text("page.js.j2"),
+        "script": inline_text("page.js.j2", layout_options(plan)),
         "data": script_data_text(plan, shown, timeline),
         "steps": next_steps(plan),
         "head": page_head(plan),

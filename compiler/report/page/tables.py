@@ -14,6 +14,7 @@ from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
 from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
 from parc.compiler.report.page.figure import Figure, HtmlTable, html_table, stacked_bar
+from parc.compiler.report.text.pools_text import layout_options
 from parc.compiler.report.text.run_text import LIKELY
 from parc.compiler.report.text.search_table import DEGREES, candidate_table, rejection_reason
 from parc.compiler.report.text.serving_tables import DEGREES as SERVING_DEGREES
@@ -209,13 +210,15 @@ def _next_candidate(plan: AnyPlan) -> Iterator[tuple[str, str]]:
         return
     names = SERVING_DEGREES if isinstance(plan, ServingPlan) else DEGREES
     layout = plan.search.ranked[1].layout
-    # dp follows from the number of GPUs.
-    values = {one: str(getattr(layout, one)) for one in names if one != "dp"}
+    # In training, dp follows from the number of GPUs; in a service, a dense model has dp 1.
+    fixes_dp = isinstance(plan, ServingPlan) and plan.problem.model.experts is not None
+    values = {one: str(getattr(layout, one)) for one in names if one != "dp" or fixes_dp}
     if not isinstance(plan, ServingPlan):
         graphs = [one.layout.cuda_graphs for one in plan.search.ranked]
         values |= {"cuda_graphs": str(graphs[1]).lower()} if any(graphs) else {}
-    pins = " ".join(f"--set layout.{one}={value}" for one, value in values.items())
-    yield f"parc estimate spec.yaml {pins}", "Estimate the second candidate, term by term."
+    options, path = layout_options(plan)
+    pins = " ".join(f"--set {path}.{one}={value}" for one, value in values.items())
+    yield f"parc estimate spec.yaml{options} {pins}", "Estimate the second candidate, term by term."
 
 
 def parc_explain_command(term: str) -> str:

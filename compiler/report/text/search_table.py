@@ -95,7 +95,12 @@ def search_csv(plan: AnyPlan, top: int) -> str:
 
 def _candidate_records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
     if isinstance(plan, ServingPlan):
-        return [row for one in plan.pools for row in serving_candidate_records(one, top)]
+        named = plan.pair is not None
+        return [
+            {**({"pool": one.problem.service.setup.pool} if named else {}), **row}
+            for one in plan.pools
+            for row in serving_candidate_records(one, top)
+        ]
     best = enumerate(plan.search.ranked[:top], start=1)
     return [_candidate_record(rank, one) for rank, one in best]
 

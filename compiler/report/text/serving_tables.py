@@ -350,7 +350,10 @@ def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any
             "rank": rank,
             **{column.name: column.value(one.layout) for column in SERVING_COLUMNS},
             "ttft_seconds": round_to_six_digits(one.ttft_seconds),
-            "tpot_seconds": round_to_six_digits(one.tpot_seconds),
+            # Requests of a prefill pool end with the prompt.
+            "tpot_seconds": round_to_six_digits(one.tpot_seconds)
+            if generates_answers(plan)
+            else None,
             "tokens_per_second": round_to_six_digits(one.tokens_per_second),
             "weights_bytes": round_to_six_digits(one.weights_bytes),
             "pareto": one in front,

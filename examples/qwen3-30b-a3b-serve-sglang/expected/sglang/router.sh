@@ -3,7 +3,7 @@
 # Additional arguments are passed to sglang_router.launch_router.
 set -euo pipefail
 
-# Hosts by node rank. If the job uses other host names, set PARC_HOSTS.
+# Hosts (on Kubernetes: pods). If they have other names, set PARC_HOSTS.
 hosts=(localhost)
 [[ -z ${PARC_HOSTS:-} ]] || read -ra hosts <<< "$PARC_HOSTS"
 

@@ -1,0 +1,73 @@
+"""Comparison of two plans that may have a prefill pool and a decode pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from parc.compiler.ir.frozen import frozen
+from parc.compiler.ir.serving import POOLS
+from parc.compiler.report.diff.diff import Diff, diff
+from parc.compiler.report.diff.read_side import NotAnOutputDirectory, read_diff_side
+
+Files = Mapping[str, str]
+
+
+@frozen
+class PoolsDiff:
+    """Differences between two plans: one diff, or one per pool."""
+
+    parts: tuple[Diff, ...]
+
+    @property
+    def has_changes(self) -> bool:
+        """True if the two plans differ in any compared part."""
+        return any(one.has_changes for one in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the diff as JSON types; that of two pools has a key for each pool."""
+        documents = [one.to_json() for one in self.parts]
+        if len(documents) == 1:
+            return documents[0]
+        own = dict(zip(POOLS, documents, strict=True))
+        return {"format": 1, "changed": self.has_changes, **own}
+
+    def text(self, show: Callable[[Diff], str]) -> str:
+        """Return the text of each diff, one after the other."""
+        return "\n".join(map(show, self.parts))
+
+
+def diff_plans(old: tuple[str, Files], new: tuple[str, Files]) -> PoolsDiff:
+    """Return the differences between two plans; each is (name, text of each output file).
+
+    Raises:
+        NotAnOutputDirectory: a plan cannot be read, or only one of them has two pools.
+    """
+    pooled = [any(_in_pool(path) for path in files) for _, files in (old, new)]
+    if not any(pooled):
+        return PoolsDiff((diff(read_diff_side(*old), read_diff_side(*new)),))
+    if not all(pooled):
+        with_pools, other = (old[0], new[0]) if pooled[0] else (new[0], old[0])
+        raise NotAnOutputDirectory(
+            f"{with_pools} has a prefill pool and a decode pool, and {other} has none. Compare "
+            "the folder prefill or decode of its output."
+        )
+    parts = []
+    for pool in POOLS:
+        sides = (
+            read_diff_side(f"{name}/{pool}", _below(files, pool)) for name, files in (old, new)
+        )
+        parts.append(diff(*sides))
+    return PoolsDiff(tuple(parts))
+
+
+def _in_pool(path: str) -> bool:
+    return path.partition("/")[0] in POOLS
+
+
+def _below(files: Files, folder: str) -> dict[str, str]:
+    """Return the files in ``folder``, with paths relative to it."""
+    start = f"{folder}/"
+    return {
+        path.removeprefix(start): text for path, text in files.items() if path.startswith(start)
+    }
