@@ -25,7 +25,7 @@ from parc.compiler.pipeline import (
     resolve_for_plan,
     try_fixes_of_plan,
 )
-from parc.compiler.report.text.start_text import start_lines
+from parc.compiler.report.text.start_text import describe_missing_start, start_lines
 from parc.compiler.report.text.summary import summary_document, summary_text
 from parc.compiler.spec.reading.source import read_source
 from parc.compiler.writer import write_artifacts
@@ -55,7 +55,7 @@ class CompileOutcome:
     directory: str = ""
     files: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
-    """Commands that start the job, in words."""
+    """Commands that start the job, in words; empty if no file is known to start it."""
     written: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class CompileOutcome:
             result["plan"] = summary_document(self.plan)
             result["directory"] = self.directory
             result["files"] = list(self.files)
-            result["start"] = list(self.starts)
+            result["start"] = list(self.starts) or None
             result["written"] = self.written
         return result
 
@@ -77,7 +77,7 @@ class CompileOutcome:
             return ""
         count = format_count(len(self.files), "file")
         done = f"wrote     {count} to" if self.written else f"check     OK: {count}, up to date in"
-        starts = "\n          ".join(self.starts)
+        starts = "\n          ".join(self.starts) or describe_missing_start(self.plan)
         start = f"start     {starts}\n" if self.written else ""
         return f"{summary_text(self.plan)}{done} {self.directory}\n{start}"
 
@@ -115,7 +115,7 @@ def compile_spec(request: CompileRequest, clock: PhaseTimer) -> CompileOutcome:
     if sink.failed():
         return CompileOutcome(sink)
     files = tuple(sorted(artifact.path for artifact in artifacts))
-    starts = start_lines(artifacts, directory.as_posix())
+    starts = start_lines(plan, artifacts, directory.as_posix())
     outcome = CompileOutcome(sink, plan, directory.as_posix(), files, starts)
     if request.check:
         return outcome

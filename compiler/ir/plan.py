@@ -77,6 +77,10 @@ class JobStart:
     program: str = ""
     """Training program, as a relative path, whose folder has to be the working folder; empty if
     the working folder does not matter."""
+    beside: bool = False
+    """True if the file runs in addition to the job, even if another file starts the job."""
+    place: str = ""
+    """Place where the file has to run, such as ``in a pod``; empty if it can run on any host."""
 
 
 @frozen

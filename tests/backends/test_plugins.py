@@ -83,6 +83,7 @@ def test_the_launcher_in_the_readme_is_emitted_and_verified(folder: Path) -> Non
     result = compiled(folder, "mpi", "rankmap")
     assert result.exit_code == 0, result.output
     assert "PARC-" not in result.output
+    assert f"start     {folder}/out/mpi/run.sh\n" in result.output
     verify = ["verify", str(folder / "out")]
     assert CliRunner().invoke(main, verify).exit_code == 0
     script = folder / "out" / "mpi" / "run.sh"

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from parc.compiler.ir import Artifact
+from parc.compiler.report.text.start_text import start_lines
+from tests.backends.plugin_distributions import LAUNCHER, scanned, write_distribution
 from tests.cli.specs import parc
+from tests.search.serving_specs import plan_of, spec
 
 TRAINING: dict[str, Any] = {
     "model": "llama-3-8b",
@@ -83,7 +87,41 @@ def test_both_pools_are_started() -> None:
     assert starts(job, ["vllm", "slurm"], 2, "out") == [
         "sbatch out/decode/slurm/job.sbatch",
         "sbatch out/prefill/slurm/job.sbatch",
+        "out/router.sh",
     ]
+    # The router knows the pods by names that only their cluster resolves.
+    assert starts(job, ["vllm", "kubernetes"], 2, "out") == [
+        "kubectl apply -f out/decode/kubernetes/leaderworkerset.yaml",
+        "kubectl apply -f out/prefill/kubernetes/leaderworkerset.yaml",
+        "out/router.sh in a pod of the cluster",
+    ]
+
+
+def test_json_lists_commands_or_nothing() -> None:
+    starts(TRAINING, ["megatron"], 2, "out")
+    done = parc("compile", "spec.yaml", "-o", "out", "--format", "json")
+    assert json.loads(done.stdout)["start"] is None
+    starts(TRAINING, ["fsdp", "torchrun"], 1, "out")
+    done = parc("compile", "spec.yaml", "-o", "out", "--format", "json")
+    assert json.loads(done.stdout)["start"] == ["out/torchrun/launch.sh"]
+
+
+def test_a_plugin_that_states_no_start_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scanned(tmp_path, monkeypatch):
+        write_distribution(tmp_path, "mylab", LAUNCHER)
+        assert starts(TRAINING, ["megatron", "mylab"], 1, "out") == [
+            "see the documentation of mylab: its backend states no start command"
+        ]
+
+
+def test_the_script_of_an_engine_starts_it_without_a_statement_of_its_backend() -> None:
+    plan = plan_of(spec("llama-3.1-8b", "dgx-h100", 2, layout={"tp": 8, "replicas": 2}))
+    script = Artifact("vllm/serve.sh", "", True)
+    assert start_lines(plan, [script, Artifact("rankmap.csv", "")], "out") == (
+        "out/vllm/serve.sh on each of the 2 hosts",
+    )
 
 
 def test_a_folder_with_special_characters_is_quoted() -> None:

@@ -283,6 +283,13 @@ def router_script(
     servers: tuple[Sequence[Server], Sequence[Server]],
 ) -> Artifact:
     """Return ``router.sh`` for the ``plans`` and ``servers`` of the prefill and decode pools."""
+    hosts = [server_addresses(plan) for plan in plans]
+    own_names = all(
+        set(found) <= {host.name for host in plan.placement.hosts}
+        for plan, found in zip(plans, hosts, strict=True)
+    )
+    # The names of pods are known only in their cluster.
+    place = "" if own_names else "in a pod of the cluster"
     values = {
         "package": router.package,
         "program": router.program,
@@ -292,12 +299,12 @@ def router_script(
             {
                 "name": name,
                 "variable": f"PARC_{name.upper()}_HOSTS",
-                "hosts": server_addresses(plan),
+                "hosts": found,
                 "nodes": len(plan.placement.hosts),
                 "servers": own,
             }
-            for name, plan, own in zip(POOLS, plans, servers, strict=True)
+            for name, plan, found, own in zip(POOLS, plans, hosts, servers, strict=True)
         ],
     }
     text = render("serving", "router.sh.j2", values)
-    return Artifact("router.sh", text, True, JobStart(hosts=1))
+    return Artifact("router.sh", text, True, JobStart(hosts=1, beside=True, place=place))
