@@ -34,6 +34,8 @@ HOSTS = "hosts"
 """Name of the replicated job."""
 LEADER = "leader"
 """Name of the replicated job with the host of node rank 0, if the plan names the hosts."""
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+"""Label with the name of the JobSet, which its controller sets on all pods."""
 JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 SCRIPT = f"bash {MOUNT}/torchrun/launch.sh"
 
@@ -111,7 +113,12 @@ def _named_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict
     spec = pod_spec(plan.problem, plan.placement.ranks_per_node, volume, command)
     metadata = pod_metadata(plan.problem.launch.kubernetes, {})
     return [
-        _replicated_job(job, 1, len(hosts), {**metadata, "spec": bind_to_hosts(spec, hosts)})
+        _replicated_job(
+            job,
+            1,
+            len(hosts),
+            {**metadata, "spec": bind_to_hosts(spec, hosts, plan, (JOBSET_LABEL, name))},
+        )
         for job, hosts in ((LEADER, names[:1]), (HOSTS, names[1:]))
         if hosts
     ]

@@ -160,7 +160,9 @@ def _build_leader_worker_set(
     }
     if hosts:
         first, others = (hosts, hosts) if size == 1 else (hosts[:1], hosts[1:])
-        leader, worker = bind_to_hosts(leader, first), bind_to_hosts(worker, others)
+        label = NAME_LABEL, dns_label(plan.problem.name)
+        leader = bind_to_hosts(leader, first, plan, label)
+        worker = bind_to_hosts(worker, others, plan, label)
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",

@@ -7,12 +7,13 @@ from typing import Any
 
 from parc.backends.kubernetes.config_map import MOUNT
 from parc.backends.kubernetes.object_names import dns_label, toleration
-from parc.compiler.ir import KubernetesJob, Task
+from parc.compiler.ir import KubernetesJob, Plan, ServingPlan, Task
 
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 """Resource names that the device plugins of the vendors register."""
 HOSTNAME = "kubernetes.io/hostname"
 """Label with the name of a node, which every kubelet sets."""
+SCHEDULING = "requiredDuringSchedulingIgnoredDuringExecution"
 FIND_NODE_RANK = (
     "rank=0; for name in $NODE_NAMES; do "
     '[[ $name != "$NODE_NAME" ]] || export NODE_RANK=$rank; rank=$((rank + 1)); done; '
@@ -113,14 +114,20 @@ def merge_annotations(job: KubernetesJob, annotations: Mapping[str, str]) -> dic
     return {"annotations": every} if every else {}
 
 
-def bind_to_hosts(spec: dict[str, Any], hosts: tuple[str, ...]) -> dict[str, Any]:
+def bind_to_hosts(
+    spec: dict[str, Any], hosts: tuple[str, ...], plan: Plan | ServingPlan, label: tuple[str, str]
+) -> dict[str, Any]:
     """Return the pod spec ``spec`` with the requirement that the pod runs on one of ``hosts``.
 
-    A pod requests all GPUs of its host, so two pods never share a host.
+    Pods with more than half of the GPUs of a host cannot share one. Others must not run with
+    another pod that has ``label``, because both would have the node rank of their host.
     """
     expression = {"key": HOSTNAME, "operator": "In", "values": list(hosts)}
     required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    affinity: dict[str, Any] = {"nodeAffinity": {SCHEDULING: required}}
+    if len(hosts) > 1 and 2 * plan.placement.ranks_per_node <= plan.problem.cluster.node.gpus:
+        other = {"labelSelector": {"matchLabels": dict([label])}, "topologyKey": HOSTNAME}
+        affinity["podAntiAffinity"] = {SCHEDULING: [other]}
     return {**spec, "affinity": affinity}
 
 

@@ -17,6 +17,7 @@ from parc.backends.kubernetes.verify_pods import (
     PodSettings,
     expected_metadata,
     expected_pod,
+    kept_apart,
     read_pod,
     read_pod_settings,
     secret_variables,
@@ -240,12 +241,18 @@ def _expected_jobs_on_hosts(manifest: Manifest, pod: PodSettings) -> list[dict[s
     container = _expected_container(manifest, FIND_RANK, host_variables(hosts), "leader")
     metadata = expected_metadata(pod, {})
     head = {"metadata": metadata} if metadata else {}
+    label = "jobset.sigs.k8s.io/jobset-name", manifest.name
     return [
         _expected_job(
             name,
             1,
             len(part),
-            {**head, "spec": expected_pod(pod, config, "Never", container, part)},
+            {
+                **head,
+                "spec": kept_apart(
+                    expected_pod(pod, config, "Never", container, part), manifest.plan, part, label
+                ),
+            },
         )
         for name, part in (("leader", hosts[:1]), ("hosts", hosts[1:]))
         if part

@@ -292,6 +292,26 @@ def expected_pod(
     }
 
 
+def kept_apart(
+    spec: Mapping[str, Any], plan: Mapping[str, Any], hosts: Sequence[str], label: tuple[str, str]
+) -> dict[str, Any]:
+    """Return the pod spec ``spec``, without other pods with ``label`` on the host of the pod.
+
+    The requirement is necessary only if a pod may run on several ``hosts``, and two pods would fit
+    on one of them.
+    """
+    gpus, ranks = plan["problem"]["cluster"]["node"]["gpus"], plan["placement"]["ranks_per_node"]
+    if len(hosts) < 2 or gpus // ranks < 2:
+        return dict(spec)
+    name, value = label
+    others = {
+        "labelSelector": {"matchLabels": {name: value}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [others]}}
+    return {**spec, "affinity": {**spec["affinity"], **apart}}
+
+
 def _expected_placement(pod: PodSettings, hosts: Sequence[str]) -> dict[str, Any]:
     """Return the keys of a pod spec that determine the node, network and user of the pod."""
     network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}

@@ -26,6 +26,7 @@ from parc.backends.kubernetes.verify_pods import (
     MOUNT,
     expected_metadata,
     expected_pod,
+    kept_apart,
     secret_variables,
 )
 from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_integer_or_zero
@@ -151,8 +152,13 @@ def _expected_groups(
     leader, worker = (
         {
             "metadata": template,
-            "spec": expected_pod(
-                pod, config, "Always", _expected_container(manifest, servers, ports), place
+            "spec": kept_apart(
+                expected_pod(
+                    pod, config, "Always", _expected_container(manifest, servers, ports), place
+                ),
+                plan,
+                place,
+                (APP, manifest.name),
             ),
         }
         for ports, place in (

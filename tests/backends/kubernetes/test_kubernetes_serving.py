@@ -18,6 +18,7 @@ from parc.backends.kubernetes.verify import VERIFIER
 from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan
+from tests import compiled
 from tests.backends.kubernetes.test_kubernetes import JOB, rank_on
 from tests.search.serving_specs import plan_of, spec
 
@@ -197,6 +198,51 @@ def test_engines_that_share_named_hosts_are_one_set() -> None:
     assert bound_hosts(pod) == ["n1", "n2"]
     # The script contains the names of the hosts, and pod names would replace them.
     assert "PARC_HOSTS" not in {one["name"] for one in pod["containers"][0]["env"]}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "hosts", "apart"), [(9, "n[1-3]", True), (10, "n[1-2]", False), (3, "n1", False)]
+)
+def test_small_pods_on_named_hosts_do_not_share_one(replicas: int, hosts: str, apart: bool) -> None:
+    load = {"input_tokens": 500, "output_tokens": 50, "request_rate": 1}
+    tree = spec("llama-3.1-8b", "dgx-h100", 1, layout={"tp": 1, "replicas": replicas})
+    tree["cluster"] = {"node": "dgx-h100", "racks": [{"name": "r", "nodes": hosts}]}
+    tree |= {"emit": ["vllm", "kubernetes", "rankmap"], "job": {**tree["job"], "traffic": load}}
+    plan = plan_of(tree | {"launch": {"kubernetes": {"image": "registry.example/image:1"}}})
+    files = compiled.emitted(plan)
+    _, groups, _ = YAML(typ="safe").load_all(files["kubernetes/leaderworkerset.yaml"])
+    template = groups["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+    term = {
+        "labelSelector": {"matchLabels": template["metadata"]["labels"]},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    assert template["spec"]["affinity"].get("podAntiAffinity") == (required if apart else None)
+    assert compiled.verification_codes(files) == set()
+    if apart:
+        text = files["kubernetes/leaderworkerset.yaml"]
+        files["kubernetes/leaderworkerset.yaml"] = text.replace("podAntiAffinity", "podAffinity")
+        assert "A18" in compiled.verification_codes(files)
+
+
+def test_small_pods_of_a_training_job_do_not_share_a_named_host() -> None:
+    tree: dict[str, Any] = {"parc": 1, "name": "small", "model": "llama-3-8b"}
+    tree["job"] = {"sequence_length": 2048, "global_batch": 72}
+    tree["cluster"] = {"node": "dgx-h100", "racks": [{"name": "r", "nodes": "n[1-3]"}]}
+    tree["layout"] = {"tp": 1, "pp": 1, "cp": 1, "dp": 9}
+    tree["launch"] = {"kubernetes": {"image": "registry.example/image:1"}}
+    plan, _ = compiled.planned(tree | {"emit": ["fsdp", "kubernetes", "rankmap"]})
+    assert plan is not None
+    files = compiled.emitted(plan)
+    _, jobset = YAML(typ="safe").load_all(files["kubernetes/jobset.yaml"])
+    leader, others = (
+        one["template"]["spec"]["template"]["spec"]["affinity"]
+        for one in jobset["spec"]["replicatedJobs"]
+    )
+    assert "podAntiAffinity" not in leader
+    (term,) = others["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"] == {"jobset.sigs.k8s.io/jobset-name": "small"}
+    assert compiled.verification_codes(files) == set()
 
 
 def bound_hosts(pod: dict[str, Any]) -> list[str]:
