@@ -92,6 +92,10 @@ UNSURE: dict[str, tuple[Edit, ...]] = {
         ("#!/bin/bash\n", "#!/bin/bash\nif [ $SMALL ]; then\n  TP=7\nfi\n"),
         (f"{TP} 4", f"{TP} $TP"),
     ),
+    "a variable of a branch on one line": (
+        ("#!/bin/bash\n", "#!/bin/bash\n[ $SMALL ] && TP=7\n"),
+        (f"{TP} 4", f"{TP} $TP"),
+    ),
     "a computed value": ((f"{TP} 4", f"{TP} $((GPUS / 2))"),),
     "arguments of the caller": ((f"    {TP} 4 \\\n    {PP} 2 \\\n", '    "$@" \\\n'),),
     "arguments of another file": (

@@ -129,7 +129,7 @@ def _launcher_values(script: LintedScript, names: tuple[str, ...]) -> Iterator[i
     for flag in script.flags(names):
         if flag.name in names:
             text = flag.value
-            sure = flag.word.span.line not in script.branches
+            sure = flag.word.span not in script.branches
             if sure and _SET_BY_SLURM.fullmatch(text):
                 yield OF_SLURM
             else:
@@ -241,8 +241,8 @@ def _check_task_variables(script: LintedScript, sink: Sink) -> None:
         column = at - script.text.rfind("\n", 0, at)
         inside = any(start <= at < end for start, end in literal)
         ignored = "_RANK=" not in match[0].upper() and _DYNAMIC_RANKS.search(script.text)
-        if not (inside or ignored or line in script.branches):
-            span = Span(script.name, line, column, len(match["word"]))
+        span = Span(script.name, line, column, len(match["word"]))
+        if not (inside or ignored or span in script.branches):
             sink.report("L08", _explain_early_expansion(match["name"]), span=span)
 
 

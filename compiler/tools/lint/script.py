@@ -18,8 +18,8 @@ from functools import cached_property
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
+from parc.compiler.tools.importers.script_branches import Branches
 from parc.compiler.tools.importers.script_commands import ARRAY
-from parc.compiler.tools.importers.setup_commands import lines_inside_branches
 from parc.compiler.tools.importers.shell_words import (
     Word,
     shell_assignments,
@@ -39,13 +39,13 @@ _MANIFEST = re.compile(r"^[ \t]*(?:apiVersion|kind):\s", re.M)
 
 @frozen(slots=False)  # without slots, so that facts about the whole script can be cached
 class LintedScript:
-    """Launch script as words, with the lines that only some runs execute."""
+    """Launch script as words, with the parts that only some runs execute."""
 
     name: str
     text: str
     words: tuple[Word, ...]
-    branches: frozenset[int]
-    """Numbers of the lines inside branches and loops."""
+    branches: Branches
+    """Parts of the script inside branches and loops."""
     arrays: frozenset[str]
     """Names of the arrays that the script assigns."""
 
@@ -91,7 +91,7 @@ class LintedScript:
         return [
             flag
             for flag in flags
-            if len(values[flag.name]) == 1 and flag.word.span.line not in self.branches
+            if len(values[flag.name]) == 1 and flag.word.span not in self.branches
         ]
 
     def is_open(
@@ -157,14 +157,14 @@ def read_script(text: str, name: str) -> LintedScript:
     The value of a variable is certain if all assignments in the script agree and none of them is in
     a branch.
     """
-    branches = lines_inside_branches(text)
+    branches = Branches(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
     # The first pass collects all assigned values; the second one, below, expands the certain ones.
     for word in shell_words(text, name):
         for variable, value in shell_assignments([word]):
             values.setdefault(variable, set()).add(value)
-            if word.span.line in branches:
+            if word.span in branches:
                 unsure.add(variable)
     unsure |= {variable for variable, found in values.items() if len(found) > 1}
     unsure |= set(_OF_THE_JOB.findall(text))
