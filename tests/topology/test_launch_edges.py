@@ -111,7 +111,8 @@ def test_redundant_experts_are_read_in_any_order_of_flags(flags: str, expected: 
         ("--quantization fp8 --dtype bfloat16", {"precision": "fp8", "quantize": True}),
         ("--dtype bfloat16 --quantization fp8", {"precision": "fp8", "quantize": True}),
         ("--kv-cache-dtype fp8", {"kv_precision": "fp8"}),
-        ("--quantization awq", {}),
+        ("--quantization awq", {"precision": "int4"}),
+        ("--quantization bitsandbytes", {}),
     ],
 )
 def test_number_formats_of_a_server_are_fields_of_its_job(
@@ -121,7 +122,7 @@ def test_number_formats_of_a_server_are_fields_of_its_job(
     job = YAML(typ="safe", pure=True).load(text)["job"]
     names = ("precision", "quantize", "kv_precision")
     assert {name: job[name] for name in names if name in job} == expected
-    assert any("awq" in line for line in finding_lines(sink)) is (not expected)
+    assert any("bitsandbytes" in line for line in finding_lines(sink)) is (not expected)
 
 
 @pytest.mark.parametrize(

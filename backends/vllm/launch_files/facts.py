@@ -17,6 +17,7 @@ from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.resolve.resolve_checkpoint import weight_format
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.complete_facts import (
@@ -182,7 +183,8 @@ def _weight_format(
     """
     name, quantization = checkpoint.lower(), values.get(FORMAT)
     plain_type = TYPES.get(values.get(TYPE, "auto"))
-    if quantization not in (None, "fp8") or OTHER_FORMAT.search(name) or plain_type is None:
+    other = OTHER_FORMAT.search(name) or weight_format(checkpoint) in ("int4", "nvfp4", "mxfp4")
+    if quantization not in (None, "fp8") or other or plain_type is None:
         return None
     if name.endswith("-fp8"):
         return {"precision": "fp8"}

@@ -34,7 +34,7 @@ from parc.compiler.tools.importers.flags import (
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
-from parc.compiler.tools.lint.complete_facts import catalog_name, quantized_format
+from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -141,9 +141,6 @@ def _read_checkpoint(words: list[Word], reading: Reading) -> None:
     named = reading.spec.get("job", {}).get("checkpoint")
     if named is None:
         return
-    # --dtype names the format of the activations, if the weights are quantized.
-    if (form := quantized_format(named)) is not None:
-        reading.spec["job"].setdefault("precision", form)
     model = catalog_name(named)
     if model is not None:
         reading.spec["model"] = model
