@@ -18,6 +18,10 @@ from parc.backends.sglang.launch_files.import_command import (
     starts_sglang,
 )
 from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.lint_rendezvous_port import (
+    RendezvousPorts,
+    check_rendezvous_port,
+)
 from parc.backends.shared.serving.lint_server import (
     FlagFault,
     certain_flags,
@@ -40,6 +44,10 @@ from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
+API_PORT = 30000
+"""Port of the API server without --port (server_args.py)."""
+DERIVED_PORTS = 6
+"""Ports after that of --dist-init-addr that data-parallel ranks use (server_args.py, PortArgs)."""
 SIZES = (TP, "--pp-size", DP, "--ep-size")
 
 
@@ -66,6 +74,14 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
         if "--nnodes" not in written:
             starts = server_starts(script.words)
             check_gpus_of_server(script, starts, sure, (TP, "--pp-size"), sink)
+    count = 1 + DERIVED_PORTS * (first_number(sure.get(DP)) > 1)
+    free = RendezvousPorts(
+        "--dist-init-addr",
+        count,
+        None if is_open else API_PORT,
+        (20000, 25000),
+    )
+    check_rendezvous_port(script, flags, free, sink)
     if flags:
         spans = field_spans(TABLE.fields, sure)
         names = TABLE.flag_by_spec_field()
