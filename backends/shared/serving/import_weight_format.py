@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from parc.compiler.resolve.resolve_checkpoint import weight_format
 from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field
+from parc.compiler.tools.lint.complete_facts import checkpoint_format
 from parc.compiler.topology.readers.reader_state import Reading
 
 TYPE, METHOD = "--dtype", "--quantization"
@@ -36,7 +36,7 @@ def read_weight_format(flags: list[LaunchFlag], reading: Reading) -> list[Launch
     ``reading`` must contain the checkpoint, if the command names one.
     """
     named = reading.spec.get("job", {}).get("checkpoint", "")
-    stated = weight_format(named) if named else None
+    stated = checkpoint_format(named) if named else None
     rest = [flag for flag in flags if flag.name not in (TYPE, METHOD)]
     form = None if stated == "bf16" else stated
     for flag in (one for one in flags if one.name == METHOD and one.value not in ("none", "null")):

@@ -17,12 +17,12 @@ from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.resolve.resolve_checkpoint import weight_format
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.complete_facts import (
     MODEL,
     catalog_name,
+    checkpoint_format,
     cluster_section,
     is_catalog_cluster,
     known_cluster,
@@ -183,7 +183,7 @@ def _weight_format(
     """
     name, quantization = checkpoint.lower(), values.get(FORMAT)
     plain_type = TYPES.get(values.get(TYPE, "auto"))
-    other = OTHER_FORMAT.search(name) or weight_format(checkpoint) in ("int4", "nvfp4", "mxfp4")
+    other = OTHER_FORMAT.search(name) or checkpoint_format(checkpoint) in ("int4", "nvfp4", "mxfp4")
     if quantization not in (None, "fp8") or other or plain_type is None:
         return None
     if name.endswith("-fp8"):

@@ -9,6 +9,7 @@ from functools import partial
 
 from parc.backends.registry import engine
 from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.lint_manifest_ports import check_ports_of_manifest, port_of_server
 from parc.backends.shared.serving.lint_rendezvous_port import (
     RendezvousPorts,
     check_rendezvous_port,
@@ -143,8 +144,11 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)
     check_servers_of_one_host(script, command.starts, command.flags, SERVER, sink)
+    port = None if command.is_open else SERVER.port
+    if "--headless" not in written:
+        listens = port_of_server(command.sure, written, port)
+        check_ports_of_manifest(script, command.starts, listens, sink)
     for flag in RENDEZVOUS:
-        port = None if command.is_open else SERVER.port
         ports = RendezvousPorts(flag, 1, port, (29501, 29550))
         check_rendezvous_port(script, list(command.flags), ports, sink)
     _check_gpus(script, command, written, sink)

@@ -15,6 +15,8 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.formats import importable_launches, importers_by_backend
 from parc.compiler.tools.importers.hf_config import read_hf_config
+from parc.compiler.tools.importers.import_manifest import import_manifest
+from parc.compiler.tools.importers.manifests import read_manifest
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
@@ -108,6 +110,9 @@ def _read_file(
     form: FileFormat, file: tuple[str, str], sink: Sink, keep: HostFilter | None
 ) -> Fragment | None:
     if keep is None or form.selecting_reader is None:
+        manifest = read_manifest(*file) if form not in OWN.values() else None
+        if manifest is not None:
+            return import_manifest(manifest, file, sink, form.reader)
         return form.reader(*file, sink)
     return form.selecting_reader(*file, sink, keep)
 
@@ -198,7 +203,8 @@ def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
     formats = dict(import_formats())
     if manifest:  # the signs of a list of nodes also match other objects of Kubernetes
         del formats["k8s-nodes"]
-    kind = detect_format(text, formats)
+    objects = read_manifest(text, name) if manifest else None
+    kind = detect_format(text if objects is None else objects.script, formats)
     if kind is None:
         command, line = launch_command(text, name)
         kinds = ", ".join(import_formats())

@@ -20,6 +20,7 @@ from parc.compiler.ir import Cluster, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.serving import ServingSetup
 from parc.compiler.ir.serving_plan import Service
 from parc.compiler.pipeline import resolve_spec
+from parc.compiler.resolve.resolve_checkpoint import weight_format
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.launch_lines import JobSize, read_job_size
@@ -147,6 +148,11 @@ def catalog_name(checkpoint: str) -> str | None:
     while name not in names and VARIANTS.search(name):
         name = VARIANTS.sub("", name)
     return name if name in names else None
+
+
+def checkpoint_format(checkpoint: str) -> str | None:
+    """Return the format of the weights in a checkpoint; ``bf16`` for 16-bit, None if unknown."""
+    return weight_format(checkpoint)
 
 
 def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counted: bool) -> Cluster:

@@ -18,6 +18,7 @@ from functools import cached_property
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
+from parc.compiler.tools.importers.manifests import Manifest, read_manifest
 from parc.compiler.tools.importers.script_branches import Branches
 from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import (
@@ -48,6 +49,8 @@ class LintedScript:
     """Parts of the script inside branches and loops."""
     arrays: frozenset[str]
     """Names of the arrays that the script assigns."""
+    manifest: Manifest | None = None
+    """Objects of a Kubernetes manifest; ``text`` then contains only commands."""
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -62,7 +65,7 @@ class LintedScript:
     @cached_property
     def is_manifest(self) -> bool:
         """True for a manifest of Kubernetes, whose operators set variables."""
-        return _MANIFEST.search(self.text) is not None
+        return self.manifest is not None or _MANIFEST.search(self.text) is not None
 
     @cached_property
     def _variables(self) -> ScriptVariables:
@@ -157,6 +160,8 @@ def read_script(text: str, name: str) -> LintedScript:
     The value of a variable is certain if all assignments in the script agree and none of them is in
     a branch.
     """
+    manifest = read_manifest(text, name)
+    text = text if manifest is None else manifest.script
     branches = Branches(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
@@ -171,7 +176,7 @@ def read_script(text: str, name: str) -> LintedScript:
     words = tuple(
         one for word in shell_words(text, name, unsure) for one in split_quoted_flag(word)
     )
-    return LintedScript(name, text, words, branches, frozenset(ARRAY.findall(text)))
+    return LintedScript(name, text, words, branches, frozenset(ARRAY.findall(text)), manifest)
 
 
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")

@@ -38,6 +38,16 @@ class VisibleDevices:
         """Clause of a finding, such as ``CUDA_VISIBLE_DEVICES lists 4 GPUs``."""
         return f"{self.name} lists {self.count} GPUs"
 
+    @property
+    def more(self) -> str:
+        """Advice for more GPUs, with a place for their number."""
+        return f"list {{}} GPUs in {self.name}"
+
+    @property
+    def span(self) -> Span:
+        """Position of the assignment."""
+        return self.word.span
+
 
 class DeviceLists:
     """Lists of visible GPUs that a script sets."""
