@@ -154,6 +154,19 @@ def test_a_name_that_extends_a_known_flag_belongs_to_the_program() -> None:
     assert codes(own.replace("--bf16", "--bf16 --data-path2 here")) == []
 
 
+@pytest.mark.parametrize(
+    "branch",
+    ['[ "$X" ] && MORE="$MORE --seed 3"', 'if [ $X ]; then\n  MORE="$MORE --seed 3"\nfi'],
+)
+def test_flags_that_a_branch_appends_leave_the_others_certain(branch: str) -> None:
+    edits = (("torchrun", f'MORE="--lr 1e-4"\n{branch}\ntorchrun'), ("--bf16", "--bf16 $MORE"))
+    assert codes(edited(MEGATRON, edits)) == []
+    assert "D07" in codes(edited(MEGATRON, (*edits, HEADS)))
+    sizes = (("    --num-attention-heads 32\n", ""), edits[1])
+    first = ("torchrun", f'MORE="--num-attention-heads 30"\n{branch}\ntorchrun')
+    assert "D07" in codes(edited(MEGATRON, (sizes[0], first, sizes[1])))
+
+
 def test_a_flag_in_a_branch_meets_the_need_of_another_flag() -> None:
     script = edited(
         MEGATRON,

@@ -161,3 +161,43 @@ def test_words_keep_their_lines() -> None:
     at = ARGS.index("--tensor-parallel-size")
     assert lines[12][at:].startswith("--tensor-parallel-size")
     assert lines[12].split()[:2] == ["vllm", "serve"]
+
+
+JOB = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: gpt}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template: &pod
+        spec:
+          containers:
+            - name: pytorch
+              image: pytorch
+              command: [torchrun, --nproc_per_node=8, --nnodes=4, pretrain_gpt.py]
+              args: [--tensor-model-parallel-size=8, --num-layers=32, --num-attention-heads=32]
+              resources: {limits: {nvidia.com/gpu: 8}}
+    Worker:
+      replicas: 3
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: pytorch
+              command:
+                - torchrun
+                - --nproc_per_node=8
+                - --nnodes=4
+                - pretrain_gpt.py
+              args: [--tensor-model-parallel-size=8, --num-layers=32, --num-attention-heads=32]
+              resources: {limits: {nvidia.com/gpu: 8}}
+"""
+
+
+def test_pods_with_the_same_command_are_the_hosts_of_one_job() -> None:
+    spec, notes = imported(JOB)
+    assert spec["cluster"] == {"node": {"gpus_per_node": 8}, "nodes": 4}
+    assert spec["layout"]["tp"] == 8
+    assert not [note for note in notes if "torchrun" in note]

@@ -182,3 +182,11 @@ def test_experts_have_the_biases_of_all_linear_layers(flags: str, biased: bool) 
     assert found["mlp_bias"] is found["attention_output_bias"] is found["qkv_bias"] is biased
     assert found["experts"].get("bias", False) is biased
     assert found["experts"].get("router_bias") == ("parameter" if biased else None)
+
+
+def test_options_of_slurm_may_have_their_value_attached() -> None:
+    script = "#!/bin/bash\n#SBATCH -N4 -pgpu -t60\nsrun -N4 -n32 torchrun train.py\n"
+    text, sink = read("sbatch", script)
+    assert "nodes: 4" in text
+    assert "partition: gpu" in text
+    assert not any(line.endswith(("-N4", "-n32")) for line in finding_lines(sink))

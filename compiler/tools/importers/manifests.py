@@ -7,7 +7,7 @@ find each word at its line and column; all other lines are empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -26,6 +26,7 @@ _TEMPLATE = re.compile(r"\{\{")
 _KEY = re.compile(r"^([ \t]*(?:-[ \t]+)?)(command|args):")
 _BLOCK = re.compile(r"^[ \t]*(?:-[ \t]+)*[|>][+-]?\d?[ \t]*(?:#.*)?$")
 """Matches the mark of a block of text, after the key was removed."""
+_MARKS = re.compile(r"[\\\"']")
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
 
@@ -156,6 +157,7 @@ class _ManifestReader:
         self._joined = join_manifest_arguments(text).split("\n")
         self._kept: dict[int, str] = {}
         self._seen: set[int] = set()
+        self._commands: dict[tuple[str, ...], set[int]] = {}
         self.pods: list[Pod] = []
         self._services: list[ServicePort] = []
         self._others: list[tuple[str, Span]] = []
@@ -281,6 +283,17 @@ class _ManifestReader:
             for number in range(ranges["command"][1], ranges["args"][0]):
                 line = self._kept.get(number, "").rstrip()
                 self._kept[number] = line if line.endswith("\\") else f"{line} \\"
+        self._drop_repeated(ranges.values())
+
+    def _drop_repeated(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Drop a command that an earlier container has too, such as that of the other pods."""
+        lines = [number for first, last in ranges for number in range(first, last + 1)]
+        words = tuple(_MARKS.sub(" ", " ".join(self._kept.get(one, "") for one in lines)).split())
+        if words not in self._commands:
+            self._commands[words] = set(lines)
+            return
+        for number in set(lines) - self._commands[words]:
+            self._kept[number] = ""
 
     def _continue_lines(self, node: Node) -> None:
         """Continue the lines of a text that YAML joins: one that is folded or has no marks."""

@@ -14,7 +14,13 @@ import re
 from collections.abc import Callable
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.flags import FlagField, LaunchFlag, set_spec_field, take_flags
+from parc.compiler.tools.importers.flags import (
+    FlagField,
+    LaunchFlag,
+    set_spec_field,
+    split_option,
+    take_flags,
+)
 from parc.compiler.tools.importers.formats import declared_importers, targets_of_launch
 from parc.compiler.tools.importers.launch_commands import (
     framework_words,
@@ -129,7 +135,7 @@ def _read_directive(line: InputLine, start: int, reading: Reading) -> None:
         reading.leave_out(line.text, reading.span(line.number), "this directive contains no option")
     for index, word in enumerate(moved):
         if word.is_flag:
-            option, equals, rest = word.text.partition("=")
+            option, equals, rest = split_option(word.text)
             values = [Word(rest, word.span, 0)] if equals else moved[index + 1 : index + 2]
             # The word after an option without a value is the next option.
             plain = tuple(value for value in values if equals or not value.is_flag)

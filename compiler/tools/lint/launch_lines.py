@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.tools.importers.flags import job_size_flags
+from parc.compiler.tools.importers.flags import job_size_flags, split_option
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
     shell_words,
@@ -88,7 +88,7 @@ def _parse_directive(
     words = shell_words(match[1], script.name)
     for index, word in enumerate(words):
         if word.is_flag:
-            name, equals, value = word.text.partition("=")
+            name, equals, value = split_option(word.text)
             after = words[index + 1 : index + 2]
             if not equals and after and not after[0].is_flag:
                 value = after[0].text

@@ -166,11 +166,15 @@ def read_script(text: str, name: str) -> LintedScript:
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
     # The first pass collects all assigned values; the second one, below, expands the certain ones.
+    before = ""
     for word in shell_words(text, name):
         for variable, value in shell_assignments([word]):
             values.setdefault(variable, set()).add(value)
-            if word.span in branches:
+            # Flags that a branch appends are unsure themselves; the earlier ones are not.
+            appends = not value and before == f"{variable}+"
+            if word.span in branches and not appends:
                 unsure.add(variable)
+        before = word.variable
     unsure |= {variable for variable, found in values.items() if len(found) > 1}
     unsure |= set(_OF_THE_JOB.findall(text))
     words = tuple(
