@@ -10,6 +10,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.tools.importers.manifests import read_manifest
 from tests.lint.scripts import codes
+from tests.project_files import ROOT
 
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -95,7 +96,8 @@ def test_a_deployment_is_imported_with_its_replicas_gpus_and_variables() -> None
 
 @pytest.mark.parametrize("command", [BLOCK, SORTED])
 def test_commands_are_read_from_scripts_and_in_any_order(command: str) -> None:
-    spec, _ = imported(DEPLOYMENT.replace(ARGS, command))
+    spec, notes = imported(DEPLOYMENT.replace(ARGS, command))
+    assert not [note for note in notes if "/bin/sh" in note]
     assert spec["layout"]["tp"] == 2
     assert spec["job"]["checkpoint"] == "meta-llama/Llama-3.1-8B-Instruct"
     assert codes(DEPLOYMENT.replace(ARGS, command)) == []
@@ -151,6 +153,21 @@ def test_a_port_of_another_container_of_the_pod_causes_no_finding() -> None:
 )
 def test_templates_and_damaged_manifests_are_read_as_text(text: str) -> None:
     assert read_manifest(text, "x.yaml") is None
+
+
+@pytest.mark.parametrize(
+    ("example", "hosts", "engines"),
+    [("llama-3-70b-kubernetes", 32, None), ("llama-3.1-405b-serve-kubernetes", 4, 2)],
+)
+def test_the_scripts_of_a_config_map_are_read(
+    example: str, hosts: int, engines: int | None
+) -> None:
+    (path,) = (ROOT / "examples" / example / "expected" / "kubernetes").glob("*.yaml")
+    spec, notes = imported(path.read_text("utf-8"))
+    assert spec["cluster"] == {"node": {"gpus_per_node": 8}, "nodes": hosts}
+    assert spec["layout"]["tp"] > 1
+    assert spec["layout"].get("replicas") == engines
+    assert not [note for note in notes if "apiVersion" in note]
 
 
 def test_words_keep_their_lines() -> None:

@@ -79,7 +79,7 @@ def _read_hosts(found: list[tuple[Pod, Container]], spec: dict[str, Any], readin
     cluster["node"] = {**cluster.get("node", {}), "gpus_per_node": gpus}
     cluster["nodes"] = pods
     reading.spans["cluster.node.gpus_per_node"] = container.gpus.span
-    reading.notes.append(f"each of {pods} pods counts as a host with {gpus} GPUs")
+    reading.notes.append(f"each pod counts as a host; pods: {pods}, GPUs per pod: {gpus}")
     if spec.get("job", {}).get("kind") == "serve" and pods % engine_hosts == 0:
         layout = spec.setdefault("layout", {})
         if layout.get("replicas", 1) == 1:

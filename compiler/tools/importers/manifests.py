@@ -26,6 +26,8 @@ _TEMPLATE = re.compile(r"\{\{")
 _KEY = re.compile(r"^([ \t]*(?:-[ \t]+)?)(command|args):")
 _BLOCK = re.compile(r"^[ \t]*(?:-[ \t]+)*[|>][+-]?\d?[ \t]*(?:#.*)?$")
 """Matches the mark of a block of text, after the key was removed."""
+_SHELL = re.compile(r"(?:\S*/)?(?:ba|da|z)?sh(?: -\w+)+")
+"""Matches a shell that runs its next argument."""
 _MARKS = re.compile(r"[\\\"']")
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
@@ -177,7 +179,7 @@ class _ManifestReader:
                 if isinstance(item, MappingNode):
                     self.read_object(item)
             return
-        kind, before = _text(keys.get("kind")), len(self.pods)
+        kind, before = _text(keys.get("kind")), (len(self.pods), len(self._kept))
         if kind == "Service":
             spec = _mapping(keys.get("spec"))
             for port in map(_mapping, _items(spec.get("ports"))):
@@ -185,10 +187,23 @@ class _ManifestReader:
                 if target is not None:
                     selector = _pairs(spec.get("selector"))
                     self._services.append(ServicePort(selector, self._located(target)))
+        if kind == "ConfigMap":
+            for key, value in _mapping(keys.get("data")).items():
+                self._keep_script(key, value)
         self._find_pods(root, keys, 1, 1, 0)
-        if len(self.pods) == before:
+        if (len(self.pods), len(self._kept)) == before:
             title = _text(_mapping(keys.get("metadata")).get("name"))
             self._others.append((f"{kind} {title}".rstrip(), self._span(root)))
+
+    def _keep_script(self, key: str, value: Node) -> None:
+        """Keep a script of a ConfigMap, which a container can start."""
+        if (
+            isinstance(value, ScalarNode)
+            and value.style == "|"
+            and (key.endswith(".sh") or str(value.value).startswith("#!"))
+        ):
+            for number in range(int(value.start_mark.line) + 2, _last_line(value) + 1):
+                self._kept[number] = self._joined[number - 1].rstrip("\r")
 
     def _find_pods(
         self, node: Node, top: dict[str, Node], replicas: int, size: int, depth: int
@@ -206,6 +221,8 @@ class _ManifestReader:
             return
         given = self._located(keys["replicas"]).number if "replicas" in keys else None
         replicas = replicas if given is None else given
+        if "parallelism" in keys:  # pods of a Job, of which a JobSet has several
+            replicas *= self._located(keys["parallelism"]).number or 1
         if _text(top.get("kind")) == "LeaderWorkerSet" and "size" in keys:
             size = self._located(keys["size"]).number or size
         labels = _mapping(keys.get("metadata")).get("labels")
@@ -284,6 +301,7 @@ class _ManifestReader:
                 line = self._kept.get(number, "").rstrip()
                 self._kept[number] = line if line.endswith("\\") else f"{line} \\"
         self._drop_repeated(ranges.values())
+        self._drop_shell(*(ranges.get(key) for key in ("command", "args")))
 
     def _drop_repeated(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Drop a command that an earlier container has too, such as that of the other pods."""
@@ -294,6 +312,17 @@ class _ManifestReader:
             return
         for number in set(lines) - self._commands[words]:
             self._kept[number] = ""
+
+    def _drop_shell(self, command: tuple[int, int] | None, args: tuple[int, int] | None) -> None:
+        """Drop the words of a shell that runs the script in ``args``, which starts with a mark."""
+        if command is None or args is None or command > args:
+            return
+        words = [self._kept.get(one, "") for one in range(command[0], args[0])]
+        marks = [self._joined[one - 1] for one in range(args[0], args[1] + 1)]
+        text = " ".join(_MARKS.sub(" ", " ".join(words)).split())
+        if _SHELL.fullmatch(text) and any(_BLOCK.match(_KEY.sub("", one)) for one in marks):
+            for number in range(command[0], args[0]):
+                self._kept[number] = ""
 
     def _continue_lines(self, node: Node) -> None:
         """Continue the lines of a text that YAML joins: one that is folded or has no marks."""
