@@ -77,6 +77,9 @@ class Declaration:
     """Flags of ``launchers`` with the number of hosts, and of the processes of all hosts."""
     uses_visible_devices: bool = False
     """True if ``launchers`` pass ``CUDA_VISIBLE_DEVICES`` to their processes without a change."""
+    entry_points: tuple[tuple[str, str], ...] = ()
+    """(name of a container image without its tag, command that the image starts with the arguments
+    of a container) pairs."""
     programs_of_others: tuple[str, ...] = ()
     """Programs whose flags resemble those of this backend, but that PARC cannot read."""
     wrapped_frameworks: tuple[WrappedFramework, ...] = ()

@@ -1,7 +1,7 @@
 """Look-up of backends by name and role: built-in backends, and backends of installed packages.
 
 Modules are imported on first use, and entry points are read only to list all names or to find one
-that is not built in. A built-in name therefore never depends on which packages are installed.
+that is not built in, so that a built-in name never depends on which packages are installed.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         serving=".backend",
         linter=".launch_files.lint",
         importers=(".launch_files.import_command",),
+        entry_points=(("vllm/vllm-openai", "vllm serve"),),
         binds_layout=True,
         default_for=("serve",),
         verifier=".verify",
@@ -349,9 +350,8 @@ def launching_wrapper(problem: Problem) -> str:
 
     Such a backend is called a wrapper: for example, Accelerate starts DeepSpeed.
     """
-    return next(
-        (one for one in problem.emit if _find_wrapped_framework(one, problem.framework)), ""
-    )
+    wraps = (one for one in problem.emit if _find_wrapped_framework(one, problem.framework))
+    return next(wraps, "")
 
 
 def wrapped_framework(wrapper: str, name: str) -> Framework:

@@ -153,6 +153,20 @@ def test_its_script_is_imported_as_a_spec(parc: Parc, out: Path) -> None:
     assert document["spec"]["layout"] == {"tp": 8, "dp": 2}
     assert document["spec"]["model"] == "meta-llama/Llama-3.1-70B-Instruct"
     assert document["spec"]["job"]["max_model_len"] == 32768
+    assert document["spec"]["emit"] == ["minserve", "rankmap"]
+    assert document["spec"]["launch"] == {"port": 8000}
+
+
+def test_a_launch_setting_that_its_script_lacks_is_reported(parc: Parc, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    for launch, count in (("port: 9000", 0), ('setup: ["module load x"]', 1), ("omit: [--x]", 1)):
+        text = SPEC.read_text("utf-8") + f"launch: {{{launch}}}\n"
+        spec.write_text(text, encoding="utf-8")
+        assert parc("check", spec).stdout.count("PARC-E13]") == count
+    assert "no target of serving jobs uses it" in parc("check", spec).stdout
+    done = parc("compile", spec, "--set", "launch.port=9000", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stdout
+    assert "--port 9000" in (tmp_path / "out" / SCRIPT).read_text("utf-8")
 
 
 def test_its_rules_and_undeclared_strategies_are_enforced(parc: Parc, tmp_path: Path) -> None:

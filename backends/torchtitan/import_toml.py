@@ -62,8 +62,36 @@ WORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 REPLICAS, SHARDS = (f"parallelism.data_parallel_{one}_degree" for one in ("replicate", "shard"))
 RESHARD = "parallelism.fsdp_reshard_after_forward"
 BATCH, MICRO = "training.local_batch_size", "parallelism.pipeline_parallel_microbatch_size"
-UNUSED = ("job.", "metrics.", "profiling.", "comm.", "experimental.")
-"""Sections without an effect on layout and training."""
+UNUSED = ("job.dump_folder", "job.description", "job.print_args", "job.print_config")
+"""Keys that another key uses, or that only affect what a run prints about itself."""
+OPTIONS: Mapping[str, Any] = {
+    "profiling.enable_profiling": False,
+    "profiling.save_traces_folder": "profiling/traces",
+    "profiling.profile_freq": 10,
+    "profiling.profiler_active": 1,
+    "profiling.profiler_warmup": 3,
+    "profiling.enable_memory_snapshot": False,
+    "profiling.save_memory_snapshot_folder": "profiling/memory_snapshot",
+    "metrics.log_freq": 10,
+    "metrics.enable_tensorboard": False,
+    "metrics.disable_color_printing": False,
+    "metrics.save_tb_folder": "tb",
+    "metrics.save_for_all_ranks": False,
+    "metrics.enable_wandb": False,
+    "comm.init_timeout_seconds": 300,
+    "comm.train_timeout_seconds": 100,
+    "comm.trace_buf_size": 20000,
+    "comm.save_traces_folder": "comm_traces",
+    "comm.save_traces_file_prefix": "rank_",
+}
+"""Key -> default of torchtitan 0.3, for keys that become options in ``launch.args``."""
+RENAMED = {"profiling.": "profiler."}
+"""Section of a TOML file -> section of torchtitan 0.3."""
+SWITCHES = {
+    "profiling.": ("profiling.enable_profiling", "profiling.enable_memory_snapshot"),
+    "metrics.save_tb_folder": ("metrics.enable_tensorboard",),
+}
+"""Start of a key -> keys one of which must be true, so that other values have an effect."""
 DEFAULTS = {"optimizer.name": "AdamW", "optimizer.implementation": "fused"}
 """Key -> value that PARC's torchtitan files have too."""
 OLD_NAMES = {
@@ -102,8 +130,9 @@ def read_titan_toml(text: str, name: str, sink: Sink) -> Fragment | None:
     # With a ratio, the rate is constant between warm-up and decay.
     constant = {DECAY} if "lr_scheduler.decay_ratio" in found else set()
     taken = [key for key in found if key not in constant and _read_key(key, found[key], reading)]
+    taken += _read_options(found, reading)
     for key, value in found.items():
-        if key not in taken and not key.startswith(UNUSED) and value != DEFAULTS.get(key):
+        if key not in taken and key not in UNUSED and value != DEFAULTS.get(key):
             reading.leave_out(f"{key}: {value}", _key_span(key, reading))
     if not reading.spec and reading.is_valid:
         message = "this file sets no field of a spec"
@@ -162,6 +191,26 @@ def _read_key(key: str, value: Any, reading: Reading) -> bool:
     return key in texts and isinstance(value, str) and _set_field(reading, texts[key], value, key)
 
 
+def _read_options(found: Mapping[str, Any], reading: Reading) -> list[str]:
+    """Add the keys in OPTIONS that differ from their default to ``launch.args``; return them all.
+
+    PARC writes the configuration for torchtitan 0.3, whose command line overrides it.
+    """
+    keys = [key for key in found if type(found[key]) is type(OPTIONS.get(key))]
+    for key in keys:
+        value = found[key]
+        needed = next((names for start, names in SWITCHES.items() if key.startswith(start)), ())
+        has_effect = not needed or any(found.get(one) for one in needed)
+        if value == OPTIONS[key] or not has_effect:
+            continue
+        section = f"{key.partition('.')[0]}."
+        option = f"--{RENAMED.get(section, section)}{key.removeprefix(section)}"
+        words = [option] if value is True else [option, str(value)]
+        reading.spec.setdefault("launch", {}).setdefault("args", []).extend(words)
+        reading.spans.setdefault("launch.args", _key_span(key, reading))
+    return keys
+
+
 def _read_model(found: dict[str, Any], reading: Reading) -> None:
     flavors = MODELS.get(str(found.get("model.name")), {})
     model = flavors.get(str(found.get("model.flavor")))
@@ -176,10 +225,13 @@ def _read_data_parallel(found: dict[str, Any], reading: Reading) -> None:
     if not (isinstance(shards, int) and isinstance(copies, int)):
         return
     found.pop(SHARDS, None)
-    found.pop(REPLICAS, None)
     if shards > 0:
         _set_field(reading, "layout.dp", shards * copies, SHARDS)
         _set_field(reading, "layout.dp_shard", shards, SHARDS)
+    elif copies > 1:
+        hint = f"set layout.dp, and layout.dp_shard to the number of ranks / {copies}"
+        reading.leave_out(f"{REPLICAS}: {copies}", _key_span(REPLICAS, reading), hint)
+    found.pop(REPLICAS, None)
     policy = found.get(RESHARD, "default")
     # parallelize.py: with a pipeline, the default keeps the gathered weights.
     kept = policy == "never" or (

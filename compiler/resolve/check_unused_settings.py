@@ -72,17 +72,23 @@ def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     for section, paths in unused.items():
         role: Role = "train" if isinstance(spec, Spec) else "serve"
         users = [
-            one.name
+            one
             for one in installed_backends(role)
             if is_path_in_fields(paths[0], one.launch_fields)
         ]
+        # A spec has only one framework or engine, so that no other one can be added.
+        more = [one.name for one in users if not one.binds_layout]
+        advice = (
+            f"to use the setting, add {' or '.join(more)}" if more else "none of them can use it"
+        )
         names = ", ".join(f"launch.{path}" for path in paths)
         whole = not any(is_path_in_fields(field, (section,)) for field in used)
         finding = Finding(
             f"no target uses {names}",
-            label=f"used only by {', '.join(users)}",
-            help=f"emit lists {', '.join(targets.emit)}; to use the setting, add "
-            f"{' or '.join(users)}",
+            label=f"used only by {', '.join(one.name for one in users)}"
+            if users
+            else f"no target of {'training' if role == 'train' else 'serving'} jobs uses it",
+            help=f"emit lists {', '.join(targets.emit)}; {advice}",
             fix=f"remove launch.{section if whole else paths[0]}",
         )
         sink.report("E13", finding, at=f"launch.{paths[0]}", key=True)

@@ -18,7 +18,7 @@ from parc.compiler.spec.service_spec import ServiceSpec
 
 _IN_NAME = (
     (re.compile(r"mxfp4", re.IGNORECASE), "mxfp4"),
-    (re.compile(r"nvfp4", re.IGNORECASE), "nvfp4"),
+    (re.compile(r"nvfp4|[-_]fp4\b", re.IGNORECASE), "nvfp4"),  # nvidia/DeepSeek-R1-FP4
     (re.compile(r"fp8", re.IGNORECASE), "fp8"),
     (re.compile(r"int4|awq|gptq|w4a16", re.IGNORECASE), "int4"),
 )

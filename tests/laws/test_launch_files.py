@@ -179,6 +179,17 @@ def test_flags_in_branches_are_noted_and_other_values_are_listed() -> None:
     assert f"in a branch of the script, line {AT + 1}: --swiglu" in notes
 
 
+@pytest.mark.parametrize("line", ['[ "$F" ] && {}', 'if [ "$F" ]; then {}; fi', "[ $F ] || {}"])
+def test_flags_and_variables_in_branches_on_one_line_are_noted(line: str) -> None:
+    text = SCRIPTS["batch"].format(line.replace("{}", 'MORE="--swiglu --seed 3"'))
+    notes = imported(text.replace("--bf16", "--bf16 $MORE"))[1]
+    assert f"in a branch of the script, line {AT}: --swiglu" in notes
+    text = SCRIPTS["batch"].format(line.replace("{}", "KV=4"))
+    spec, notes = imported(text.replace("--bf16", "--num-query-groups $KV"))
+    assert spec["model"]["kv_heads"] == 4
+    assert f"in a branch of the script, line {AT}: KV=4" in notes
+
+
 def test_a_value_that_only_the_shell_has_stays_unknown() -> None:
     text = SCRIPTS["batch"].format("LAYERS=$(cat layers)").replace("layers 32", "layers $LAYERS")
     spec, notes = imported(text)

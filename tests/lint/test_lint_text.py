@@ -92,6 +92,10 @@ UNSURE: dict[str, tuple[Edit, ...]] = {
         ("#!/bin/bash\n", "#!/bin/bash\nif [ $SMALL ]; then\n  TP=7\nfi\n"),
         (f"{TP} 4", f"{TP} $TP"),
     ),
+    "a variable of a branch on one line": (
+        ("#!/bin/bash\n", "#!/bin/bash\n[ $SMALL ] && TP=7\n"),
+        (f"{TP} 4", f"{TP} $TP"),
+    ),
     "a computed value": ((f"{TP} 4", f"{TP} $((GPUS / 2))"),),
     "arguments of the caller": ((f"    {TP} 4 \\\n    {PP} 2 \\\n", '    "$@" \\\n'),),
     "arguments of another file": (
@@ -148,6 +152,19 @@ def test_stages_of_megatron_deepspeed_are_not_checked_against_megatrons_split() 
 def test_a_name_that_extends_a_known_flag_belongs_to_the_program() -> None:
     own = MEGATRON.replace("pretrain_gpt.py", "my_training.py")
     assert codes(own.replace("--bf16", "--bf16 --data-path2 here")) == []
+
+
+@pytest.mark.parametrize(
+    "branch",
+    ['[ "$X" ] && MORE="$MORE --seed 3"', 'if [ $X ]; then\n  MORE="$MORE --seed 3"\nfi'],
+)
+def test_flags_that_a_branch_appends_leave_the_others_certain(branch: str) -> None:
+    edits = (("torchrun", f'MORE="--lr 1e-4"\n{branch}\ntorchrun'), ("--bf16", "--bf16 $MORE"))
+    assert codes(edited(MEGATRON, edits)) == []
+    assert "D07" in codes(edited(MEGATRON, (*edits, HEADS)))
+    sizes = (("    --num-attention-heads 32\n", ""), edits[1])
+    first = ("torchrun", f'MORE="--num-attention-heads 30"\n{branch}\ntorchrun')
+    assert "D07" in codes(edited(MEGATRON, (sizes[0], first, sizes[1])))
 
 
 def test_a_flag_in_a_branch_meets_the_need_of_another_flag() -> None:

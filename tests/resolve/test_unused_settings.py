@@ -94,3 +94,19 @@ def test_a_job_setting_that_needs_another_one_is_reported(job: Spec, why: str) -
 def test_groups_of_an_exchange_need_context_parallelism(layout: Spec, expected: list[str]) -> None:
     _, sink = planned(changed(PLAIN, {"layout": layout, "emit": ["megatron"]}))
     assert [one.code for one in sink.diagnostics if one.path == "layout.cp_a2a"] == expected
+
+
+def test_a_finding_offers_only_targets_that_can_be_added() -> None:
+    spec = {
+        "parc": 1,
+        "name": "t",
+        "model": "llama-3.1-8b",
+        "cluster": {"node": "hgx-h100", "nodes": 1},
+        "job": {"sequence_length": 8192, "global_batch": 64},
+        "emit": ["fsdp", "torchrun"],
+        "launch": {"logging": {"tensorboard": "logs"}, "slurm": {"partition": "gpu"}},
+    }
+    found = [one.finding for one in planned(spec)[1].diagnostics if one.code == "PARC-E13"]
+    helps = {one.message: one.help for one in found}
+    assert helps["no target uses launch.slurm.partition"].endswith("add slurm"), helps
+    assert helps["no target uses launch.logging.tensorboard"].endswith("none of them can use it")

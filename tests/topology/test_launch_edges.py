@@ -111,7 +111,8 @@ def test_redundant_experts_are_read_in_any_order_of_flags(flags: str, expected: 
         ("--quantization fp8 --dtype bfloat16", {"precision": "fp8", "quantize": True}),
         ("--dtype bfloat16 --quantization fp8", {"precision": "fp8", "quantize": True}),
         ("--kv-cache-dtype fp8", {"kv_precision": "fp8"}),
-        ("--quantization awq", {}),
+        ("--quantization awq", {"precision": "int4"}),
+        ("--quantization bitsandbytes", {}),
     ],
 )
 def test_number_formats_of_a_server_are_fields_of_its_job(
@@ -121,7 +122,7 @@ def test_number_formats_of_a_server_are_fields_of_its_job(
     job = YAML(typ="safe", pure=True).load(text)["job"]
     names = ("precision", "quantize", "kv_precision")
     assert {name: job[name] for name in names if name in job} == expected
-    assert any("awq" in line for line in finding_lines(sink)) is (not expected)
+    assert any("bitsandbytes" in line for line in finding_lines(sink)) is (not expected)
 
 
 @pytest.mark.parametrize(
@@ -181,3 +182,11 @@ def test_experts_have_the_biases_of_all_linear_layers(flags: str, biased: bool) 
     assert found["mlp_bias"] is found["attention_output_bias"] is found["qkv_bias"] is biased
     assert found["experts"].get("bias", False) is biased
     assert found["experts"].get("router_bias") == ("parameter" if biased else None)
+
+
+def test_options_of_slurm_may_have_their_value_attached() -> None:
+    script = "#!/bin/bash\n#SBATCH -N4 -pgpu -t60\nsrun -N4 -n32 torchrun train.py\n"
+    text, sink = read("sbatch", script)
+    assert "nodes: 4" in text
+    assert "partition: gpu" in text
+    assert not any(line.endswith(("-N4", "-n32")) for line in finding_lines(sink))

@@ -6,9 +6,11 @@ Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.launch_files.import_model import derive_model
 from parc.backends.megatron.launch_files.import_pattern import (
     derive_hybrid,
     is_megatron_hybrid_spec,
@@ -55,15 +57,11 @@ OPTIMIZER: dict[str, float | str] = {
 }
 """``job`` field -> Megatron's default, for fields that have another default in a spec."""
 
-CLAMPED_GEGLU = {"quick": True, "offset": 1.0, "clamp": 7.0}
-"""Values of three flags that together select the activation of gpt-oss, ``clamped_silu`` in a
-spec."""
-LLAMA3_CONTEXT = 8192
-"""Context length before scaling that Megatron assumes for --use-rope-scaling: a constant in
-rotary_pos_embedding.py."""
-
-LATENT_CONTEXT = 4096
-"""Default of MLATransformerConfig.original_max_position_embeddings."""
+DERIVED = {
+    "layout.recompute.granularity": "layout.recompute",
+    "precision.recipe": "job.fp8_recipe",
+}
+"""Spec field, or name that the import table collects flags under -> field that depends on it."""
 
 
 def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -159,97 +157,19 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     derive_sharding(spec.pop("sharding", {}), dynamic, reading)
     style = spec.pop("wsd", {}).get("style", "exponential")
     _add_optimizer_defaults(style, job, dynamic, reading)
-    _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
-    _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
-    _derive_shared_weights(spec.pop("shards", {}), layout, reading)
+    if (vpp := _virtual_stages(spec.pop("virtual", {}).get("layers"), spec, dynamic)) is not None:
+        layout.setdefault("vpp", vpp)
+    _derive_shared_weights(spec.pop("shards", {}), dynamic, reading)
     _derive_graphs(spec.pop("graphs", {}), layout, dynamic, reading)
     # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
     # explicitly.
     pin_megatron_defaults(layout, dynamic)
     _shorten_recompute(layout)
-    biases, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))
-    if model := spec.get("model"):
-        _derive_biases(biases, model)
-        _derive_attention_window(window.get("text", ""), model)
-        _derive_mlp(biases, geglu, model)
-        _remove_unused_model_sizes(model)
-        _add_position_defaults(model)
-        if "model.position.kind" in dynamic and "position" in model:
-            model["position"].pop("kind", None)
+    derive_model(spec, dynamic)
+    _remove_unknown_fields(spec, dynamic)
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]
-
-
-def _derive_biases(biases: dict[str, Any], model: dict[str, Any]) -> None:
-    """Set which linear layers have biases; all have them unless --disable-bias-linear is given.
-
-    ``biases`` contains the values of the flags that the import table collects under this name.
-    """
-    biased = not biases.get("none", False)
-    model |= {"mlp_bias": biased, "attention_output_bias": biased}
-    model["qkv_bias"] = biased or model.get("qkv_bias", False)
-    if biased and "experts" in model:
-        model["experts"]["bias"] = True
-        model["experts"].setdefault("router_bias", "parameter")
-
-
-def _derive_mlp(biases: dict[str, Any], geglu: dict[str, Any], model: dict[str, Any]) -> None:
-    """Set norm, activation and MLP width of ``model``, and whether its embeddings are tied.
-
-    ``biases`` and ``geglu`` contain the values of the flags that the import table collects under
-    these names.
-    """
-    if geglu == CLAMPED_GEGLU:
-        model |= {"gated": True, "activation": "clamped_silu"}
-    model["tied_embeddings"] = not biases.get("untied", False)
-    model.setdefault("gated", False)
-    # Defaults of Megatron that differ from the defaults of a spec are written out.
-    model.setdefault("norm", "layernorm")
-    if not model["gated"]:
-        # Only the kernel that fuses GELU with a bias has its tanh form.
-        fused = model["mlp_bias"] and not biases.get("unfused", False)
-        model.setdefault("activation", "gelu_tanh" if fused else "gelu")
-    if "ffn" not in model and not model["gated"] and "hidden" in model:
-        model["ffn"] = 4 * model["hidden"]
-
-
-def _derive_attention_window(text: str, model: dict[str, Any]) -> None:
-    """Set the attention window from the value of --window-size, such as ``(4095,0)``.
-
-    In a spec this example is a window of 4,096, because the window of a spec includes the token
-    itself.
-    """
-    match = re.fullmatch(r"\(?([0-9]{1,9}), ?0\)?", text)
-    if match:
-        model["window"] = int(match[1]) + 1
-
-
-def _remove_unused_model_sizes(model: dict[str, Any]) -> None:
-    """Remove or replace model sizes that Megatron requires or implies, but does not use."""
-    experts = model.get("experts", {})
-    if "latent" in model:
-        # Latent attention has its own sizes.
-        for key in ("head_dim", "kv_heads", "qk_norm"):
-            model.pop(key, None)
-    if experts and model.get("ffn"):
-        experts.setdefault("size", model["ffn"])
-    all_routed = not experts.get("first_dense_layers") and experts.get("every", 1) == 1
-    if experts and all_routed and "-" not in model.get("pattern", ""):
-        model["ffn"] = 0
-
-
-def _add_position_defaults(model: dict[str, Any]) -> None:
-    """Add Megatron's defaults of position embeddings that differ from those of a spec."""
-    position = model.get("position", {})
-    if "latent" not in model:
-        # The default of Megatron, which has another meaning for latent attention.
-        position.setdefault("kind", "learned")
-        model["position"] = position
-    if position.get("scaling") == "llama3":
-        position.setdefault("original_max_positions", LLAMA3_CONTEXT)
-    if position.get("kind") == "yarn" and "latent" in model:
-        position.setdefault("original_max_positions", LATENT_CONTEXT)
 
 
 def _derive_precision(written: dict[str, Any], job: dict[str, Any]) -> None:
@@ -281,29 +201,51 @@ def _add_optimizer_defaults(
                 job.setdefault(name, value)
 
 
-def _derive_vpp(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:
-    """Set vpp from the layers per virtual stage: vpp = layers / (pp x layers per virtual stage)."""
-    total = spec.get("model", {}).get("layers")
-    # vpp stays unset if the layers are not divisible.
-    if layers and total and total % (layout.get("pp", 1) * layers) == 0:
-        layout.setdefault("vpp", total // (layout.get("pp", 1) * layers))
+def _remove_unknown_fields(spec: dict[str, Any], dynamic: Collection[str]) -> None:
+    """Remove the fields that a default or a derivation set, although their value is unknown."""
+    for path in dynamic:
+        *above, last = DERIVED.get(path, path).split(".")
+        node: Any = spec
+        for key in above:
+            node = node.get(key) if isinstance(node, dict) else None
+        # A dense width of 0 is certain: all layers have experts instead of an MLP.
+        if isinstance(node, dict) and node.get(last) != 0:
+            node.pop(last, None)
+
+
+def _virtual_stages(
+    layers: int | None, spec: dict[str, Any], dynamic: Collection[str]
+) -> int | None:
+    """Return vpp = layers of the model / (pp x layers per virtual stage); None if unknown.
+
+    The embedding and the loss count as layers if their flags are given (arguments.py).
+    """
+    total, layout = spec.get("model", {}).get("layers"), spec["layout"]
+    if not layers or not total or "layout.pp" in dynamic:
+        return None
+    total += layout.get("count_embedding", False) + layout.get("count_loss", False)
+    vpp, rest = divmod(total, layout.get("pp", 1) * layers)
+    return None if rest else int(vpp)
 
 
 def _derive_shared_weights(
-    shards: dict[str, int], layout: dict[str, Any], reading: Reading
+    shards: dict[str, int], dynamic: Collection[str], reading: Reading
 ) -> None:
     """Set gtp and egtp, the quotients of Megatron's numbers of weight shards and tp or etp.
 
-    A number that is not a multiple of the size is reported, because Megatron rejects it.
+    A number that is not a multiple of the size is reported, because Megatron rejects it; so is a
+    number of shards without a known size.
     """
+    layout = reading.spec["layout"]
     tp = layout.get("tp", 1)
     sizes = {"dense": ("gtp", "tp", tp), "expert": ("egtp", "etp", layout.get("etp", tp))}
     for key, (name, axis, size) in sizes.items():
         if key not in shards:
             continue
         count = shards[key]
-        if size < 1 or count < size or count % size:
-            text = f"{count} weight shards with {axis} {size}"
+        unknown = f"layout.{axis}" in dynamic or (axis not in layout and "layout.tp" in dynamic)
+        if unknown or size < 1 or count < size or count % size:
+            text = f"{count} weight shards with {axis} {'unknown' if unknown else size}"
             hint = f"Megatron needs a multiple of {axis}; {name} is the quotient"
             reading.leave_out(text, reading.spans[f"shards.{key}"], hint)
         elif count > size:
@@ -327,21 +269,6 @@ def _derive_graphs(
         reading.leave_out(text, reading.spans["graphs.kind"], hint)
     if "graphs.kind" in reading.spans:
         reading.spans["layout.cuda_graphs"] = reading.spans["graphs.kind"]
-
-
-def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:
-    """Set which layers have experts, from the value of --moe-layer-freq.
-
-    ``2`` means that every 2nd layer has experts. ``([0]*3+[1]*58)`` means that all layers except
-    the first 3 have experts.
-    """
-    experts = spec.get("model", {}).get("experts")
-    text = text.strip("'")
-    leading = re.fullmatch(r"\(?\[0\]\*([0-9]{1,4})\+\[1\]\*[0-9]{1,4}\)?", text)
-    if experts and leading:
-        experts["first_dense_layers"] = int(leading[1])
-    elif experts and re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        experts["every"] = int(text)
 
 
 def _shorten_recompute(layout: dict[str, Any]) -> None:

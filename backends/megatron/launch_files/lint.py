@@ -32,6 +32,7 @@ from parc.backends.megatron.launch_files.launch_flags import (
     value_count,
 )
 from parc.backends.megatron.launch_files.size_relations import RELATIONS, Found, Launch
+from parc.backends.megatron.launch_files.unset_variables import check_unset_connections
 from parc.backends.megatron.programs import explain_wrong_program
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
@@ -151,6 +152,7 @@ def lint_megatron(
     unmodeled = next((one for one in written if one in MEMORY), "")
     skipped = _check_layout(facts, sink, _exempt_rules(script, launch, facts), unmodeled)
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
+    find_missing_fact(partial(check_unset_connections, script, launch, facts, sink))
     return skipped
 
 

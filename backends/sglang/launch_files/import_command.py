@@ -14,6 +14,7 @@ from typing import Any
 from parc.backends.sglang.arguments import PACKAGE, planned_flags
 from parc.backends.sglang.environment import PARTITION
 from parc.backends.sglang.extra_arguments import OLD_SWITCH, long_flag_name
+from parc.backends.sglang.launch_files.import_features import read_features
 from parc.backends.sglang.launch_files.import_rest import OF_HOSTS, read_formats
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.import_service import (
@@ -148,14 +149,14 @@ def read_words(words: list[Word], reading: Reading) -> None:
         set_spec_field(reading, "layout.replicas", number, replicas)
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     rest = [flag for flag in rest if flag.name not in TABLE.implied or flag.name == "--host"]
-    known, planned = rows_of_known_flags(PACKAGE), planned_flags()
-    take_extra_arguments(read_formats(rest, reading), known, planned, reading)
     read_catalog_model(reading)
     _divide_by_data_parallel_ranks(flags, reading)
     layout = reading.spec.setdefault("layout", {})
     if engines is not None and engines[1] != "one":
         layout["replicas"] = int(engines[1])
     _pin_defaults({path for path in paths if path not in reading.spans}, reading)
+    rest = read_features(read_formats(rest, reading), reading)
+    take_extra_arguments(rest, rows_of_known_flags(PACKAGE), planned_flags(), reading)
     finish_service(reading, "sglang")
 
 

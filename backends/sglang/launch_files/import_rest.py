@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from parc.backends.shared.serving.import_weight_format import read_weight_format
 from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field
 from parc.compiler.topology.readers.reader_state import Reading
 
-PRECISIONS = {"bfloat16": "bf16", "half": "fp16", "float16": "fp16"}
 OF_HOSTS = frozenset(("--nnodes", "--node-rank", "--dist-init-addr", "--host", "--nccl-port"))
 """Flags about hosts and ports between them, which PARC's script sets for each host."""
-IGNORED = {"--dtype": "auto", "--deepep-mode": "auto"}
+IGNORED = {"--deepep-mode": "auto"}
 """Flags that need no field if they have this value."""
 
 
@@ -19,22 +19,13 @@ def read_formats(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
 
     Return the flags that a spec cannot express as fields.
     """
-    # --quantization names the format of weights, --dtype only that of activations.
-    ordered = sorted(flags, key=lambda flag: flag.name != "--dtype")
-    return [flag for flag in ordered if not _read_flag(flag, reading)]
+    return [flag for flag in read_weight_format(flags, reading) if not _read_flag(flag, reading)]
 
 
 def _read_flag(flag: LaunchFlag, reading: Reading) -> bool:
     """Set the spec field of ``flag``; return False if no field can express the flag."""
     value = flag.value
     if flag.name in OF_HOSTS or IGNORED.get(flag.name) == value:
-        return True
-    if flag.name == "--dtype" and value in PRECISIONS:
-        set_spec_field(reading, "job.precision", PRECISIONS[value], flag)
-        return True
-    if flag.name == "--quantization" and value == "fp8":
-        set_spec_field(reading, "job.precision", "fp8", flag)
-        set_spec_field(reading, "job.quantize", True, flag)
         return True
     if flag.name == "--mem-fraction-static" and re.fullmatch(r"0?\.[0-9]{1,6}", value):
         set_spec_field(reading, "goals.memory_headroom", round(1 - float(value), 6), flag)

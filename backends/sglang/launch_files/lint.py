@@ -18,6 +18,11 @@ from parc.backends.sglang.launch_files.import_command import (
     starts_sglang,
 )
 from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.lint_manifest_ports import check_ports_of_manifest, port_of_server
+from parc.backends.shared.serving.lint_rendezvous_port import (
+    RendezvousPorts,
+    check_rendezvous_port,
+)
 from parc.backends.shared.serving.lint_server import (
     FlagFault,
     certain_flags,
@@ -40,6 +45,10 @@ from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
+API_PORT = 30000
+"""Port of the API server without --port (server_args.py)."""
+DERIVED_PORTS = 6
+"""Ports after that of --dist-init-addr that data-parallel ranks use (server_args.py, PortArgs)."""
 SIZES = (TP, "--pp-size", DP, "--ep-size")
 
 
@@ -60,12 +69,22 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
     is_open = script.is_open(flags, _value_count)
     for broken in broken_couplings(COUPLINGS, sure, written, is_open):
         sink.report(broken.code, broken.finding, span=broken.flag.word.span)
+    starts = server_starts(script.words)
+    port = None if is_open else API_PORT
+    check_ports_of_manifest(script, starts, port_of_server(sure, written, port), sink)
     if not is_open:
         check_hosts((TP, "--pp-size"), sure, sink)
         # Replicas need further GPUs, so that these sizes need at least this number.
         if "--nnodes" not in written:
-            starts = server_starts(script.words)
             check_gpus_of_server(script, starts, sure, (TP, "--pp-size"), sink)
+    count = 1 + DERIVED_PORTS * (first_number(sure.get(DP)) > 1)
+    free = RendezvousPorts(
+        "--dist-init-addr",
+        count,
+        port,
+        (20000, 25000),
+    )
+    check_rendezvous_port(script, flags, free, sink)
     if flags:
         spans = field_spans(TABLE.fields, sure)
         names = TABLE.flag_by_spec_field()

@@ -119,7 +119,7 @@ def _running_servers(
         prefix = [word for word in words if word.span < start.span]
         own = {one.name: one for one in flags if one.word.statement == words[0].statement}
         runs_here = all(_LOCAL.fullmatch(word.text) for word in prefix)
-        sure = not any(word.span.line in script.branches or word.variable for word in words)
+        sure = not any(word.span in script.branches or word.variable for word in words)
         if not (runs_here and sure) or any(name in own for name in defaults.unlike):
             yield None
             continue

@@ -6,8 +6,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
+from parc.backends.shared.serving.lint_manifest_ports import container_of
 from parc.backends.shared.serving.lint_server import first_number
-from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics import Cause, Finding, Span
+from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
@@ -35,7 +37,8 @@ def check_gpus_of_server(
         sizes: flags whose product is the number of ranks on the host; a missing flag counts as 1.
         sink: receives the findings.
     """
-    if len(starts) != 1 or script.is_manifest or _SEVERAL_HOSTS.search(script.text):
+    unread = script.is_manifest and script.manifest is None
+    if len(starts) != 1 or unread or _SEVERAL_HOSTS.search(script.text):
         return
     ((number, program),) = starts.items()
     words = next(one for one in statements(script.words) if one[0].statement == number)
@@ -43,18 +46,43 @@ def check_gpus_of_server(
     ranks = prod(first_number(sure[name]) for name in given)
     if any(script.may_be_overridden(sure[name].values[0]) for name in given):
         return
-    seen = DeviceLists(script).find(words, program)
+    seen = DeviceLists(script).find(words, program) or _limit_of_container(script, program)
     if seen is None or ranks <= seen.count:
         return
     product = " x ".join(f"{name} {first_number(sure[name])}" for name in given)
     finding = Finding(
         f"the server needs {ranks} GPUs, but {seen.text}",
         label=f"{product} = {ranks}" if len(given) > 1 else "each rank needs a GPU of its own",
-        help=f"reduce {' or '.join(given)}, or list {ranks} GPUs in {seen.name}",
+        help=f"reduce {' or '.join(given)}, or {seen.more.format(ranks)}",
         fix=_fix(given, sure, seen.count),
-        causes=(Cause("", "visible GPUs", seen.word.span),),
+        causes=(Cause("", "visible GPUs", seen.span),),
     )
     sink.report("L34", finding, span=sure[given[0]].word.span)
+
+
+@frozen
+class _ContainerGpus:
+    """GPUs that the limits of a container let a server see."""
+
+    count: int
+    span: Span
+
+    @property
+    def text(self) -> str:
+        """Clause of a finding."""
+        return f"the container gets {self.count}"
+
+    more = "set the limit of GPUs to {}"
+
+
+def _limit_of_container(script: LintedScript, program: Word) -> _ContainerGpus | None:
+    """Return the GPUs of the container that starts ``program``; None if they are not known.
+
+    The pods of a group, such as a LeaderWorkerSet, can be the hosts of one server.
+    """
+    found = container_of(script, program)
+    limit = found[1].gpus if found is not None and found[0].size == 1 else None
+    return _ContainerGpus(limit.number, limit.span) if limit and limit.number else None
 
 
 def _fix(given: Collection[str], sure: Mapping[str, LaunchFlag], visible: int) -> str:

@@ -22,6 +22,7 @@ from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.complete_facts import (
     MODEL,
     catalog_name,
+    checkpoint_format,
     cluster_section,
     is_catalog_cluster,
     known_cluster,
@@ -182,7 +183,8 @@ def _weight_format(
     """
     name, quantization = checkpoint.lower(), values.get(FORMAT)
     plain_type = TYPES.get(values.get(TYPE, "auto"))
-    if quantization not in (None, "fp8") or OTHER_FORMAT.search(name) or plain_type is None:
+    other = OTHER_FORMAT.search(name) or checkpoint_format(checkpoint) in ("int4", "nvfp4", "mxfp4")
+    if quantization not in (None, "fp8") or other or plain_type is None:
         return None
     if name.endswith("-fp8"):
         return {"precision": "fp8"}

@@ -14,6 +14,7 @@ from parc.backends.shared.serving.import_service import EngineCommand, read_engi
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import long_flag_name
+from parc.backends.vllm.launch_files.import_features import read_features
 from parc.backends.vllm.launch_files.import_rest import (
     OF_HOSTS,
     is_script_from_parc,
@@ -34,7 +35,7 @@ from parc.compiler.tools.importers.flags import (
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
-from parc.compiler.tools.lint.complete_facts import catalog_name, quantized_format
+from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -87,7 +88,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     ]
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     _read_checkpoint(words, reading)
-    take_extra_arguments(read_formats(unknown, reading), reading)
+    take_extra_arguments(read_features(read_formats(unknown, reading), reading), reading)
     pin_vllm_defaults(reading, {path for path in paths if path not in reading.spans})
     # A server has no program; the launcher may still start one, such as a benchmark.
     program = reading.spec.get("launch", {}).pop("program", None)
@@ -141,9 +142,6 @@ def _read_checkpoint(words: list[Word], reading: Reading) -> None:
     named = reading.spec.get("job", {}).get("checkpoint")
     if named is None:
         return
-    # --dtype names the format of the activations, if the weights are quantized.
-    if (form := quantized_format(named)) is not None:
-        reading.spec["job"].setdefault("precision", form)
     model = catalog_name(named)
     if model is not None:
         reading.spec["model"] = model

@@ -13,6 +13,7 @@ from parc.backends.shared.extra_arguments import (
     rows_of_known_flags,
 )
 from parc.backends.shared.serving.import_service import engines_line
+from parc.backends.shared.serving.import_weight_format import read_weight_format
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
 from parc.backends.vllm.backend import DEFAULT_VERSION
 from parc.backends.vllm.environment import PARTITION
@@ -25,8 +26,6 @@ LAYOUT_DEFAULTS: dict[str, Any] = {
 }
 """``layout`` field -> vLLM's value if the command does not have the flag. In a spec, most absent
 fields mean that PARC chooses the value."""
-PRECISIONS = {"auto": "", "bfloat16": "bf16", "half": "fp16", "float16": "fp16"}
-"""Value of --dtype -> ``job.precision``; empty if the checkpoint determines it."""
 CACHES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "bfloat16": "bf16"}
 BALANCERS = {
     "--data-parallel-hybrid-lb": "hybrid",
@@ -61,7 +60,7 @@ def read_formats(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
 
     Return the flags that a spec cannot express as fields.
     """
-    return [flag for flag in flags if not _read_flag(flag, reading)]
+    return [flag for flag in read_weight_format(flags, reading) if not _read_flag(flag, reading)]
 
 
 def _read_flag(flag: LaunchFlag, reading: Reading) -> bool:
@@ -76,13 +75,9 @@ def _read_flag(flag: LaunchFlag, reading: Reading) -> bool:
     if found is None:
         return False
     path, setting = found
-    if setting == "fp8" and flag.name == "--quantization":
-        set_spec_field(reading, "job.quantize", True, flag)
-    # --dtype names the format of activations, so it does not change the format of fp8 weights.
-    kept = flag.name == "--dtype" and "precision" in reading.spec.get("job", {})
     # 0 redundant experts only turn the load balancer on; --eplb-config may have set a number.
-    kept |= flag.name == "--enable-eplb" and "redundant_experts" in reading.spec.get("layout", {})
-    if setting != "" and not kept:
+    kept = flag.name == "--enable-eplb" and "redundant_experts" in reading.spec.get("layout", {})
+    if not kept:
         set_spec_field(reading, path, setting, flag)
     return True
 
@@ -93,8 +88,6 @@ def _field_of_flag(name: str, value: str, reading: Reading) -> tuple[str, Any] |
     Return None if no field corresponds to the flag, or if the field cannot have ``value``.
     """
     words: dict[str, tuple[str, Mapping[str, Any]]] = {
-        "--dtype": ("job.precision", PRECISIONS),
-        "--quantization": ("job.precision", {"fp8": "fp8"}),
         "--kv-cache-dtype": ("job.kv_precision", CACHES),
         "--enable-eplb": ("layout.redundant_experts", {"": 0}),
     }

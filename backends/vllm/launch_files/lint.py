@@ -9,6 +9,11 @@ from functools import partial
 
 from parc.backends.registry import engine
 from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.lint_manifest_ports import check_ports_of_manifest, port_of_server
+from parc.backends.shared.serving.lint_rendezvous_port import (
+    RendezvousPorts,
+    check_rendezvous_port,
+)
 from parc.backends.shared.serving.lint_server import (
     FlagFault,
     certain_flags,
@@ -95,6 +100,8 @@ SERVER = ServerDefaults(
     ),
 )
 """Defaults of vLLM 0.28 to 0.33; its default share of the memory is 0.9 or more."""
+RENDEZVOUS = ("--master-port", "--data-parallel-rpc-port")
+"""Flags with ports on which other processes than the API server listen."""
 
 
 @frozen
@@ -137,6 +144,13 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)
     check_servers_of_one_host(script, command.starts, command.flags, SERVER, sink)
+    port = None if command.is_open else SERVER.port
+    if "--headless" not in written:
+        listens = port_of_server(command.sure, written, port)
+        check_ports_of_manifest(script, command.starts, listens, sink)
+    for flag in RENDEZVOUS:
+        ports = RendezvousPorts(flag, 1, port, (29501, 29550))
+        check_rendezvous_port(script, list(command.flags), ports, sink)
     _check_gpus(script, command, written, sink)
     _check_long_prompts(command, sink)
     _check_allocator(script, command, sink)

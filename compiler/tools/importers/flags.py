@@ -145,6 +145,17 @@ def split_flags(statement: list[Word]) -> list[LaunchFlag]:
     return flags
 
 
+def split_option(text: str) -> tuple[str, str, str]:
+    """Return (name, separator, value) of an option of Slurm: ``--nodes=8``, ``-N=8`` or ``-N8``.
+
+    For an option whose value, if any, is the next word, separator and value are empty.
+    """
+    match = re.fullmatch(r"(-[A-Za-z])([^=-].*)", text)
+    if match is not None and not text.startswith("--"):
+        return match[1], "=", match[2]
+    return text.partition("=")
+
+
 def take_flags(
     flags: list[LaunchFlag], table: Mapping[str, FlagField], reading: Reading
 ) -> list[LaunchFlag]:

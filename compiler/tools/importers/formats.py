@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
-from parc.backends.registry import all_declarations
+from parc.backends.declaration import Declaration, JobKind
+from parc.backends.registry import all_declarations, backend_declaration, default_targets
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
@@ -51,9 +53,32 @@ class BackendImporters:
 @cache
 def importers_by_backend() -> tuple[BackendImporters, ...]:
     """Return the import formats of each backend that can import launch files."""
+    return tuple(importers for _, importers in declared_importers())
+
+
+@cache
+def declared_importers() -> tuple[tuple[Declaration, BackendImporters], ...]:
+    """Return (backend, its import formats) for each backend that can import launch files."""
     return tuple(
-        one.module(module).IMPORTERS for one in all_declarations() for module in one.importers
+        (one, one.module(module).IMPORTERS)
+        for one in all_declarations()
+        for module in one.importers
     )
+
+
+def targets_of_launch(spec: Mapping[str, Any], backend: Declaration) -> list[str]:
+    """Return ``emit`` of a spec that was imported from a launch file of ``backend``.
+
+    The result is empty if the spec sets the targets, or if those of a spec without ``emit`` contain
+    the backend. A backend that wraps frameworks does not determine which one of them runs.
+    """
+    kind: JobKind = "serve" if spec.get("job", {}).get("kind") == "serve" else "train"
+    default = default_targets(kind)
+    wraps = bool(backend.wrapped_frameworks) or not backend.binds_layout
+    if "emit" in spec or wraps or backend.name in default:
+        return []
+    others = (one for one in default if not backend_declaration(one).binds_layout)
+    return [backend.name, *others]
 
 
 def importable_launches() -> str:

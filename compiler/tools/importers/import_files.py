@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.tools.importers.formats import importable_launches, importers_by_backend
+from parc.compiler.tools.importers.formats import (
+    declared_importers,
+    importable_launches,
+    importers_by_backend,
+    targets_of_launch,
+)
 from parc.compiler.tools.importers.hf_config import read_hf_config
+from parc.compiler.tools.importers.import_manifest import import_manifest
+from parc.compiler.tools.importers.manifests import read_manifest
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
@@ -85,7 +93,10 @@ def read_files(
     if {kind for kind, _, _ in files} == {"nccl-tests"}:
         return read_outputs([(text, name) for _, text, name in files], sink)
     formats = import_formats()
-    fragments = [_read_file(formats[kind], (text, name), sink, keep) for kind, text, name in files]
+    fragments = [
+        _with_targets(kind, _read_file(formats[kind], (text, name), sink, keep))
+        for kind, text, name in files
+    ]
     read = [fragment for fragment in fragments if fragment is not None]
     if len(read) < len(files) or sink.failed():
         return None
@@ -108,8 +119,20 @@ def _read_file(
     form: FileFormat, file: tuple[str, str], sink: Sink, keep: HostFilter | None
 ) -> Fragment | None:
     if keep is None or form.selecting_reader is None:
+        manifest = read_manifest(*file) if form not in OWN.values() else None
+        if manifest is not None:
+            return import_manifest(manifest, file, sink, form.reader)
         return form.reader(*file, sink)
     return form.selecting_reader(*file, sink, keep)
+
+
+def _with_targets(kind: str, fragment: Fragment | None) -> Fragment | None:
+    """Return ``fragment`` with ``emit``, if its file belongs to a backend that needs it."""
+    backend = next((one for one, of in declared_importers() if kind in of.formats), None)
+    targets = targets_of_launch(fragment.spec, backend) if fragment and backend else []
+    if not targets or fragment is None:
+        return fragment
+    return replace(fragment, spec={**fragment.spec, "emit": targets})
 
 
 def _check_characters(
@@ -198,7 +221,8 @@ def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
     formats = dict(import_formats())
     if manifest:  # the signs of a list of nodes also match other objects of Kubernetes
         del formats["k8s-nodes"]
-    kind = detect_format(text, formats)
+    objects = read_manifest(text, name) if manifest else None
+    kind = detect_format(text if objects is None else objects.script, formats)
     if kind is None:
         command, line = launch_command(text, name)
         kinds = ", ".join(import_formats())

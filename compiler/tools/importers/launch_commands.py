@@ -16,6 +16,7 @@ from parc.compiler.tools.importers.flags import (
     known_mounts,
     set_spec_field,
     split_flags,
+    split_option,
     whole_number,
 )
 from parc.compiler.tools.importers.shell_words import Word, split_quoted_flag, statements
@@ -153,7 +154,7 @@ def _srun_flags(statement: list[Word]) -> tuple[list[LaunchFlag], int]:
     flags = []
     while at < len(statement) and (statement[at].text.startswith(("-", "$"))):
         word = statement[at]
-        name, equals, rest = word.text.partition("=")
+        name, equals, rest = split_option(word.text)
         name = _SRUN_SHORT.get(name, name)
         at += 1
         values: tuple[Word, ...] = (Word(rest, word.span, word.statement),) if equals else ()

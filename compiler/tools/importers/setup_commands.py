@@ -11,6 +11,7 @@ import re
 import shlex
 
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.tools.importers.script_branches import Branches
 from parc.compiler.tools.importers.shell_words import (
     Word,
     command_with_separators,
@@ -52,8 +53,6 @@ _SAFE = re.compile(r"[\w@%+=:,./${}-]+")
 _FALLBACK = re.compile(r"\|\|\s*(exit(?:\s+[0-9]+)?|true|:)\s*(?:$|[;#])")
 """Matches the end of a command that ends the script, or ignores the failure."""
 _FUNCTION = re.compile(r"^\s*(?:function\s+[\w-]+|[\w-]+\s*\(\s*\))")
-# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
-_BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 
 
 @frozen
@@ -76,7 +75,7 @@ def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[S
         text: the script.
     """
     known = _Variables(words, text)
-    inside = lines_inside_branches(text) | lines_inside_functions(text)
+    branches, inside = Branches(text), lines_inside_functions(text)
     found: list[SetupLine] = []
     moved = False
     before_launch = (one for one in statements(words) if one[0].statement < launch)
@@ -86,7 +85,7 @@ def setup_lines(words: list[Word], launch: int, once: bool, text: str) -> list[S
             continue
         after_carried = bool(found) and found[-1].word.statement == first.statement - 1
         line = None
-        if first.span.line not in inside:
+        if first.span.line not in inside and first.span not in branches:
             line = _setup_entry(text, first, after_carried, known, once)
         # Without an earlier change of the folder, a relative path has another meaning.
         relative = line and re.match(r"(?:cd|source|\.)\s+[\"']?[^/$~\"']", line)
@@ -137,13 +136,13 @@ class _Variables:
 
     def __init__(self, words: list[Word], text: str) -> None:
         self.set_by_setup: set[str] = set()
-        inside = lines_inside_branches(text)
+        branches = Branches(text)
         self._values: dict[str, set[str | None]] = {}
         for word in words:
             for name, value in shell_assignments([word]):
                 # The rest of ``$(command)`` is not part of the word.
                 sure = _SAFE.fullmatch(value) and not re.search(r"\$(?![{\w])", value)
-                sure = sure and word.span.line not in inside
+                sure = sure and word.span not in branches
                 self._values.setdefault(name, set()).add(value if sure else None)
 
     def value(self, name: str) -> str | None:
@@ -197,20 +196,6 @@ def _with_variable_values(command: str, known: _Variables, once: bool) -> str | 
     except ValueError:
         return None
     return None if unknown else line
-
-
-def lines_inside_branches(text: str) -> frozenset[int]:
-    """Return the numbers of all lines inside ``if`` statements, ``case`` statements and loops."""
-    inside, depth = set(), 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _BRANCH.match(line)
-        if match and match["close"]:
-            depth = max(0, depth - 1)
-        if depth:
-            inside.add(number)
-        if match and match["open"] and not re.search(r"\b(fi|esac|done)\s*$", line):
-            depth += 1
-    return frozenset(inside)
 
 
 def lines_inside_functions(text: str) -> frozenset[int]:

@@ -22,7 +22,7 @@ MOST_WORDS = 200_000
 LONGEST_VALUE = 4096
 DEEPEST = 4
 # ``*+`` is possessive: without it, an unbalanced quote could cause exponential backtracking.
-_PIECE = re.compile(
+PIECE = re.compile(
     r"""(?P<blank>[ \t]+|\\\r?\n)
     |(?P<end>\r?\n|;|&&?|\|\|?)
     |(?P<open>=?\()|(?P<close>\))
@@ -32,6 +32,7 @@ _PIECE = re.compile(
     |(?P<other>[\s\S])""",
     re.VERBOSE,
 )
+"""Matches the next piece of a shell script: a part of a word, a blank or a separator."""
 _LABEL = re.compile(r"[ \t]*-[^()$\n]*")
 """Matches a label of ``case`` that consists of flags, without its parenthesis: ``-t|--tp``."""
 _MESSAGES = frozenset(
@@ -117,7 +118,7 @@ class _WordScanner:
         at = start
         while at < end and len(self.words) < MOST_WORDS:
             at = self._skipped.get(at, at)
-            match = _PIECE.match(self._text, at, end)
+            match = PIECE.match(self._text, at, end)
             if match is None:  # a here-document ends the text
                 break
             kind, text, at = match.lastgroup, match[0], match.end()
@@ -168,7 +169,7 @@ class _WordScanner:
         In ``"--save "a b" --load c"``, the inner quotes close and reopen the outer ones, as in
         bash, so the three parts are one quoted command.
         """
-        while (match := _PIECE.match(self._text, at, end)) is not None:
+        while (match := PIECE.match(self._text, at, end)) is not None:
             if match.lastgroup not in ("plain", "double", "other"):
                 break
             at = match.end()
@@ -293,7 +294,7 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
             found.append((at, here.end))
             at, blank = here.end, False
             continue
-        match = _PIECE.match(text, at)
+        match = PIECE.match(text, at)
         assert match is not None
         start, at = match.start(), match.end()
         if blank and match[0].startswith("#"):
@@ -316,7 +317,7 @@ def command_with_separators(text: str, word: Word) -> tuple[str, str, str]:
     start = sum(len(line) + 1 for line in lines[: word.span.line - 1]) + word.span.column - 1
     before = lines[word.span.line - 1][: word.span.column - 1].rstrip()
     at, depth, blank, after = start, 0, False, ""
-    while at < len(text) and (match := _PIECE.match(text, at)) is not None:
+    while at < len(text) and (match := PIECE.match(text, at)) is not None:
         kind = match.lastgroup
         depth += (kind == "open") - (kind == "close")
         comment = blank and match[0].startswith("#")
@@ -325,11 +326,8 @@ def command_with_separators(text: str, word: Word) -> tuple[str, str, str]:
             break
         blank, at = kind == "blank", match.end()
     separator = re.search(r"[;&|]+$", before)
-    return (
-        re.sub(r"\\\r?\n\s*", " ", text[start:at]).strip(),
-        separator[0] if separator else before[-1:],
-        after,
-    )
+    command = re.sub(r"\\\r?\n\s*", " ", text[start:at]).strip()
+    return command, separator[0] if separator else before[-1:], after
 
 
 def split_quoted_flag(word: Word) -> list[Word]:

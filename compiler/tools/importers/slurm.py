@@ -14,8 +14,14 @@ import re
 from collections.abc import Callable
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.flags import FlagField, LaunchFlag, set_spec_field, take_flags
-from parc.compiler.tools.importers.formats import importers_by_backend
+from parc.compiler.tools.importers.flags import (
+    FlagField,
+    LaunchFlag,
+    set_spec_field,
+    split_option,
+    take_flags,
+)
+from parc.compiler.tools.importers.formats import declared_importers, targets_of_launch
 from parc.compiler.tools.importers.launch_commands import (
     framework_words,
     read_mounts,
@@ -99,10 +105,12 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
         mail.setdefault("type", "NONE")
     words = launch_words(reading)
     read_script(words, reading)
-    lines = [one.launch_lines for one in importers_by_backend() if one.launch_lines is not None]
-    launch = next((one for one in lines if one.recognizes(words)), None)
-    if launch is not None:
+    lines = [(one, of.launch_lines) for one, of in declared_importers() if of.launch_lines]
+    backend, launch = next((one for one in lines if one[1].recognizes(words)), (None, None))
+    if backend is not None and launch is not None:
         launch.read(framework_words(words), reading)
+        if targets := targets_of_launch(reading.spec, backend):
+            reading.spec["emit"] = targets
     report_unread_parts(words, reading, launch is not None)
     slurm = reading.spec.get("launch", {}).get("slurm", {})
     if "container_mounts" in slurm and "container_image" not in slurm:
@@ -127,7 +135,7 @@ def _read_directive(line: InputLine, start: int, reading: Reading) -> None:
         reading.leave_out(line.text, reading.span(line.number), "this directive contains no option")
     for index, word in enumerate(moved):
         if word.is_flag:
-            option, equals, rest = word.text.partition("=")
+            option, equals, rest = split_option(word.text)
             values = [Word(rest, word.span, 0)] if equals else moved[index + 1 : index + 2]
             # The word after an option without a value is the next option.
             plain = tuple(value for value in values if equals or not value.is_flag)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from parc.compiler.tools.importers.flags import LAUNCHER, split_flags
 from parc.compiler.tools.importers.formats import importable_launches
 from parc.compiler.tools.importers.launch_commands import program_position
+from parc.compiler.tools.importers.script_branches import Branches
 from parc.compiler.tools.importers.script_commands import (
     USED,
     is_script_from_parc,
     launch_statement,
 )
-from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS, lines_inside_branches
+from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.tools.importers.shell_words import (
     UNKNOWN_VALUE,
     Word,
@@ -40,8 +41,9 @@ def report_unread_parts(words: list[Word], reading: Reading, known: bool = True)
         flags = (at for at, word in enumerate(statement) if at > end and word.is_flag)
         command = " ".join(word.text for word in statement[: next(flags, None)])
         reading.leave_out(command, statement[0].span, f"PARC can import {importable_launches()}")
-    _report_alternative_values(words, reading)
-    _note_conditional_flags(words, reading)
+    branches = Branches(reading.text)
+    _report_alternative_values(words, reading, branches)
+    _note_conditional_flags(words, reading, branches)
 
 
 def _report_unread_flags(words: list[Word], reading: Reading) -> None:
@@ -64,8 +66,11 @@ def _report_unread_flags(words: list[Word], reading: Reading) -> None:
                 reading.leave_out(text, flag.word.span)
 
 
-def _report_alternative_values(words: list[Word], reading: Reading) -> None:
-    """Report variables that the script sets to several values, such as one per model size."""
+def _report_alternative_values(words: list[Word], reading: Reading, branches: Branches) -> None:
+    """Report variables that the script sets to several values, such as one per model size.
+
+    Add a note on each variable whose value, the last one, is set only in a branch.
+    """
     values: dict[str, list[tuple[str, Word]]] = {}
     for word in words:
         for name, value in shell_assignments([word]):
@@ -73,24 +78,31 @@ def _report_alternative_values(words: list[Word], reading: Reading) -> None:
                 values.setdefault(name, []).append((value, word))
     used = set(USED.findall(reading.text))
     for name, found in values.items():
-        last = found[-1][0]
+        last, place = found[-1]
         if name not in used or SET_BY_LAUNCHERS.fullmatch(name):
             continue
+        if last and place.span in branches:
+            _note_branch(f"{name}={last}", place, reading)
         for value, word in found:
             if value not in ("", last) and f"${{{name}}}" not in value:
                 hint = f"PARC uses the last value, {last[:40]!r}"
                 reading.leave_out(f"{name}={value}", word.span, hint)
 
 
-def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
+def _note_conditional_flags(words: list[Word], reading: Reading, branches: Branches) -> None:
     """Add a note on each imported flag that the script sets only in a branch.
 
     The fragment contains such a flag as if every run of the script had it.
     """
-    inside = lines_inside_branches(reading.text)
     args = set(reading.spec.get("launch", {}).get("args", ()))
     set_at = {(span.line, span.column) for span in reading.spans.values()}
     for word in words:
         place = (word.span.line, word.span.column)
-        if word.is_flag and word.span.line in inside and (place in set_at or word.text in args):
-            reading.notes.append(f"in a branch of the script, line {word.span.line}: {word.text}")
+        if word.is_flag and word.span in branches and (place in set_at or word.text in args):
+            _note_branch(word.text, word, reading)
+
+
+def _note_branch(text: str, word: Word, reading: Reading) -> None:
+    note = f"in a branch of the script, line {word.span.line}: {text}"
+    if note not in reading.notes:
+        reading.notes.append(note)

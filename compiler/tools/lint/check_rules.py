@@ -293,7 +293,7 @@ def lint_environment(
     spans: dict[str, Span] = {}
     for word in script.words:
         match = _VARIABLE.fullmatch(word.text)
-        if match and not word.dynamic and word.span.line not in script.branches:
+        if match and not word.dynamic and word.span not in script.branches:
             env[match[1]] = match[2]
             spans[f"launch.env.{match[1]}"] = word.span
     # Prevents a second finding about an unset GLOO_SOCKET_IFNAME (N02) after that of lint_launch.

@@ -150,10 +150,9 @@ def catalog_name(checkpoint: str) -> str | None:
     return name if name in names else None
 
 
-def quantized_format(checkpoint: str) -> str | None:
-    """Return the format of the weights in a checkpoint; None if it is 16-bit or unknown."""
-    found = weight_format(checkpoint)
-    return None if found == "bf16" else found
+def checkpoint_format(checkpoint: str) -> str | None:
+    """Return the format of the weights in a checkpoint; ``bf16`` for 16-bit, None if unknown."""
+    return weight_format(checkpoint)
 
 
 def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counted: bool) -> Cluster:

@@ -244,7 +244,7 @@ def _options(script: LintedScript, flags: Iterable[LaunchFlag]) -> dict[str, Lau
         name = flag.name.replace("_", "-")
         given = found.get(name, flag)
         same = given is not None and given.value == flag.value
-        found[name] = flag if same and flag.word.span.line not in script.branches else None
+        found[name] = flag if same and flag.word.span not in script.branches else None
     return found
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
+from parc.compiler.tools.importers.script_branches import Branches
 from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.launch_tasks import SlurmOption, gpus_per_host
 from parc.compiler.tools.lint.script import LintedScript
@@ -57,7 +58,7 @@ def lint_hosts(
 
 
 def _check_node_rank(
-    launches: list[tuple[list[Word], str]], nodes: int, branches: Collection[int], sink: Sink
+    launches: list[tuple[list[Word], str]], nodes: int, branches: Branches, sink: Sink
 ) -> None:
     """Report a node rank that is a number, although srun starts the line on all hosts (L08)."""
     ranks = [match[1] for _, text in launches for match in _NODE_RANK.finditer(text)]
@@ -69,7 +70,7 @@ def _check_node_rank(
         if match is None or not starts or _ONE_HOST.search(text):
             continue
         word = next(one for one in words if "node" in one.text and "rank" in one.text)
-        if word.span.line in branches:
+        if word.span in branches:
             continue
         finding = Finding(
             f"node rank {match[1]} is the same on all {nodes} hosts that srun starts",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.tools.importers.flags import job_size_flags
+from parc.compiler.tools.importers.flags import job_size_flags, split_option
 from parc.compiler.tools.importers.script_commands import find_program_of_others
 from parc.compiler.tools.importers.shell_words import (
     shell_words,
@@ -88,7 +88,7 @@ def _parse_directive(
     words = shell_words(match[1], script.name)
     for index, word in enumerate(words):
         if word.is_flag:
-            name, equals, value = word.text.partition("=")
+            name, equals, value = split_option(word.text)
             after = words[index + 1 : index + 2]
             if not equals and after and not after[0].is_flag:
                 value = after[0].text
@@ -129,7 +129,7 @@ def _launcher_values(script: LintedScript, names: tuple[str, ...]) -> Iterator[i
     for flag in script.flags(names):
         if flag.name in names:
             text = flag.value
-            sure = flag.word.span.line not in script.branches
+            sure = flag.word.span not in script.branches
             if sure and _SET_BY_SLURM.fullmatch(text):
                 yield OF_SLURM
             else:
@@ -241,8 +241,8 @@ def _check_task_variables(script: LintedScript, sink: Sink) -> None:
         column = at - script.text.rfind("\n", 0, at)
         inside = any(start <= at < end for start, end in literal)
         ignored = "_RANK=" not in match[0].upper() and _DYNAMIC_RANKS.search(script.text)
-        if not (inside or ignored or line in script.branches):
-            span = Span(script.name, line, column, len(match["word"]))
+        span = Span(script.name, line, column, len(match["word"]))
+        if not (inside or ignored or span in script.branches):
             sink.report("L08", _explain_early_expansion(match["name"]), span=span)
 
 

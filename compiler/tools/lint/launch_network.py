@@ -28,7 +28,7 @@ def check_network(script: LintedScript, nodes: int, sink: Sink) -> None:
     found: dict[str, tuple[str, Word]] = {}
     for word in script.words:
         match = re.fullmatch(r"([A-Z_]+)=(\S*)", word.text)
-        if match and not word.dynamic and word.span.line not in script.branches:
+        if match and not word.dynamic and word.span not in script.branches:
             found[match[1]] = (match[2], word)
 
     _check_master(script, found, nodes, sink)

@@ -18,8 +18,9 @@ from functools import cached_property
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
+from parc.compiler.tools.importers.manifests import Manifest, read_manifest
+from parc.compiler.tools.importers.script_branches import Branches
 from parc.compiler.tools.importers.script_commands import ARRAY
-from parc.compiler.tools.importers.setup_commands import lines_inside_branches
 from parc.compiler.tools.importers.shell_words import (
     Word,
     shell_assignments,
@@ -39,15 +40,17 @@ _MANIFEST = re.compile(r"^[ \t]*(?:apiVersion|kind):\s", re.M)
 
 @frozen(slots=False)  # without slots, so that facts about the whole script can be cached
 class LintedScript:
-    """Launch script as words, with the lines that only some runs execute."""
+    """Launch script as words, with the parts that only some runs execute."""
 
     name: str
     text: str
     words: tuple[Word, ...]
-    branches: frozenset[int]
-    """Numbers of the lines inside branches and loops."""
+    branches: Branches
+    """Parts of the script inside branches and loops."""
     arrays: frozenset[str]
     """Names of the arrays that the script assigns."""
+    manifest: Manifest | None = None
+    """Objects of a Kubernetes manifest; ``text`` then contains only commands."""
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -62,7 +65,7 @@ class LintedScript:
     @cached_property
     def is_manifest(self) -> bool:
         """True for a manifest of Kubernetes, whose operators set variables."""
-        return _MANIFEST.search(self.text) is not None
+        return self.manifest is not None or _MANIFEST.search(self.text) is not None
 
     @cached_property
     def _variables(self) -> ScriptVariables:
@@ -91,7 +94,7 @@ class LintedScript:
         return [
             flag
             for flag in flags
-            if len(values[flag.name]) == 1 and flag.word.span.line not in self.branches
+            if len(values[flag.name]) == 1 and flag.word.span not in self.branches
         ]
 
     def is_open(
@@ -157,21 +160,27 @@ def read_script(text: str, name: str) -> LintedScript:
     The value of a variable is certain if all assignments in the script agree and none of them is in
     a branch.
     """
-    branches = lines_inside_branches(text)
+    manifest = read_manifest(text, name)
+    text = text if manifest is None else manifest.script
+    branches = Branches(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
     # The first pass collects all assigned values; the second one, below, expands the certain ones.
+    before = ""
     for word in shell_words(text, name):
         for variable, value in shell_assignments([word]):
             values.setdefault(variable, set()).add(value)
-            if word.span.line in branches:
+            # Flags that a branch appends are unsure themselves; the earlier ones are not.
+            appends = not value and before == f"{variable}+"
+            if word.span in branches and not appends:
                 unsure.add(variable)
+        before = word.variable
     unsure |= {variable for variable, found in values.items() if len(found) > 1}
     unsure |= set(_OF_THE_JOB.findall(text))
     words = tuple(
         one for word in shell_words(text, name, unsure) for one in split_quoted_flag(word)
     )
-    return LintedScript(name, text, words, branches, frozenset(ARRAY.findall(text)))
+    return LintedScript(name, text, words, branches, frozenset(ARRAY.findall(text)), manifest)
 
 
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")

@@ -38,6 +38,16 @@ class VisibleDevices:
         """Clause of a finding, such as ``CUDA_VISIBLE_DEVICES lists 4 GPUs``."""
         return f"{self.name} lists {self.count} GPUs"
 
+    @property
+    def more(self) -> str:
+        """Advice for more GPUs, with a place for their number."""
+        return f"list {{}} GPUs in {self.name}"
+
+    @property
+    def span(self) -> Span:
+        """Position of the assignment."""
+        return self.word.span
+
 
 class DeviceLists:
     """Lists of visible GPUs that a script sets."""
@@ -76,14 +86,17 @@ class DeviceLists:
         exports = self._exports or []
         found = next((one for start, one in reversed(exports) if start < program.span), None)
         is_late = program.variable and any(start >= program.span for start, _ in exports)
-        if found is None or is_late or program.span.line in self._conditional:
+        if found is None or is_late or self._is_conditional(program.span):
             return None
         return self._read_list(found)
 
+    def _is_conditional(self, span: Span) -> bool:
+        """Return True if the word at ``span`` does not run exactly once."""
+        return span in self._script.branches or span.line in self._lines_of_functions
+
     @cached_property
-    def _conditional(self) -> frozenset[int]:
-        """Numbers of the lines that do not run exactly once."""
-        return self._script.branches | lines_inside_functions(self._script.text)
+    def _lines_of_functions(self) -> frozenset[int]:
+        return lines_inside_functions(self._script.text)
 
     @cached_property
     def _exports(self) -> list[tuple[Span, Word]] | None:
@@ -98,8 +111,8 @@ class DeviceLists:
             prefix = not exports and any(not ASSIGNMENT.fullmatch(word.text) for word in words)
             if not assigned or prefix:
                 continue
-            lines = {word.span.line for word in assigned}
-            if not exports or lines & self._conditional or any(word.variable for word in assigned):
+            unsure = any(word.variable or self._is_conditional(word.span) for word in assigned)
+            if not exports or unsure:
                 return None
             found.append((words[0].span, assigned[-1]))
         return found

@@ -75,3 +75,47 @@ def test_a_spec_with_a_program_for_another_kind_of_model_is_rejected() -> None:
     found = [one for one in sink.diagnostics if one.code == "PARC-E10"]
     assert [one.finding.fix for one in found] == ["launch.program: pretrain_gpt.py"]
     assert "BERT" in json.dumps(found[0].finding.label)
+
+
+@pytest.mark.parametrize(
+    ("flags", "path"),
+    [
+        ("--ffn-hidden-size $X", "model.ffn"),
+        ("--normalization $X", "model.norm"),
+        ("--recompute-granularity $X", "layout.recompute"),
+        ("--fp8-format hybrid --fp8-recipe $X", "job.fp8_recipe"),
+        ("--pipeline-model-parallel-size $X", "layout.pp"),
+        (
+            "--pipeline-model-parallel-size $X --num-layers-per-virtual-pipeline-stage 2",
+            "layout.vpp",
+        ),
+        ("--tensor-model-parallel-size $X --tensor-parallel-num-weight-shards 8", "layout.gtp"),
+    ],
+)
+def test_a_field_that_follows_from_an_unknown_value_is_left_out(flags: str, path: str) -> None:
+    fragment, _ = imported("pretrain_gpt.py", flags)
+    assert fragment is not None
+    section, field = path.split(".")
+    assert field not in fragment.spec.get(section, {})
+    assert any(note.startswith("not carried over") for note in fragment.notes)
+    known, _ = imported("pretrain_gpt.py", flags.replace("$X", KNOWN.get(path, "2")))
+    assert known is not None
+    assert field in known.spec[section]
+
+
+KNOWN = {
+    "model.norm": "RMSNorm",
+    "layout.recompute": "selective",
+    "job.fp8_recipe": "blockwise",
+}
+"""Field -> value of its flag in a test; 2 for all others."""
+
+
+def test_embedding_and_loss_count_as_layers_of_virtual_stages() -> None:
+    counted = (
+        "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split "
+        "--num-layers 30 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2"
+    )
+    fragment, _ = imported("pretrain_gpt.py", counted)
+    assert fragment is not None
+    assert fragment.spec["layout"]["vpp"] == 4

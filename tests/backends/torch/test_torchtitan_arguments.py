@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from parc.backends.shared.extra_arguments import bounds_outside_parser
@@ -65,3 +67,60 @@ def test_a_number_of_thousands_of_digits_is_reported_in_toml() -> None:
     text = f"[training]\nsteps = {'9' * 5000}\n"
     assert import_files("torchtitan-toml", [(text, "job.toml")], sink) is None
     assert [one.code for one in sink.diagnostics] == ["PARC-I01"]
+
+
+TOML = """\
+[training]
+steps = 10
+"""
+
+
+def _imported(text: str) -> tuple[dict[str, Any], list[str]]:
+    found = import_files("torchtitan-toml", [(TOML + text, "job.toml")], Sink())
+    assert found is not None
+    return dict(found.fragment.spec), list(found.fragment.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "args"),
+    [
+        ("[profiling]\nenable_profiling = true\nprofile_freq = 100\n",
+         ["--profiler.enable_profiling", "--profiler.profile_freq", "100"]),
+        ("[profiling]\nenable_profiling = false\nprofile_freq = 100\n", []),
+        ('[metrics]\nlog_freq = 10\nsave_tb_folder = "runs"\n', []),
+        ('[metrics]\nlog_freq = 1\nenable_tensorboard = true\nsave_tb_folder = "runs"\n',
+         ["--metrics.log_freq", "1", "--metrics.enable_tensorboard",
+          "--metrics.save_tb_folder", "runs"]),
+        ("[comm]\ntrace_buf_size = 0\n", ["--comm.trace_buf_size", "0"]),
+    ],
+)  # fmt: skip
+def test_profiler_metrics_and_timeouts_become_options(text: str, args: list[str]) -> None:
+    spec, notes = _imported(text)
+    assert spec.get("launch", {}).get("args", []) == args
+    assert notes == []
+    _, sink = planned(SPEC | {"launch": {"args": args}})
+    assert not [one for one in sink.diagnostics if "launch" in one.path]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[experimental]\ncustom_import = "mine"\n',
+        "[job]\nuse_for_integration_test = true\n",
+        '[metrics]\nunknown = "x"\n',
+        "[parallelism]\ndata_parallel_replicate_degree = 2\n",
+        "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = -1\n",
+    ],
+)
+def test_a_key_without_a_field_is_listed(text: str) -> None:
+    key = text.split("\n")[1].partition(" ")[0]
+    spec, notes = _imported(text)
+    assert len(notes) == 1
+    assert f".{key}: " in notes[0]
+    assert not spec.get("layout", {}).keys() & {"dp", "dp_shard"}
+
+
+def test_sharded_replicas_set_both_sizes() -> None:
+    text = "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n"
+    spec, notes = _imported(text)
+    assert (spec["layout"]["dp"], spec["layout"]["dp_shard"], notes) == (8, 4, [])

@@ -10,5 +10,7 @@ DECLARATION = Declaration(
     verifier=".verify",
     linter=".lint",
     importers=(".read",),
+    # Only what the script contains: PARC warns about other fields of section launch (E13).
+    launch_fields=("args", "env", "network_interface", "port"),
 )
 """Roles of the backend, and the modules that implement them; each is loaded on first use."""

@@ -9,7 +9,9 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     flags_in_statements,
     load_import_table,
+    set_spec_field,
     take_flags,
+    whole_number,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words
@@ -35,9 +37,14 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
     The caller reports the flags that have no field (I04).
     """
-    unknown = take_flags(flags_in_statements(words, TABLE.rows), TABLE.rows, reading)
+    known = (*TABLE.rows, "--port")  # the script starts a process with --port alone
+    unknown = take_flags(flags_in_statements(words, known), TABLE.rows, reading)
     if reading.spec:
         reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
+    ports = [flag for flag in unknown if flag.name == "--port" and whole_number(flag.value)]
+    if ports:  # each further process of a host uses the next port
+        first = min(ports, key=lambda flag: int(flag.value))
+        set_spec_field(reading, "launch.port", int(first.value), first)
     for flag in unknown:
         # PARC derives the flags of single processes from the layout.
         if flag.name in FLAGS and FLAGS[flag.name].group == PROCESSES:
