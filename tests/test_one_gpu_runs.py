@@ -18,7 +18,7 @@ def runs() -> dict[str, OneGpuRun]:
 
 @pytest.mark.parametrize(
     ("quantity", "largest_mean"),
-    [("attention_error", 0.08), ("kernel_error", 0.08), ("step_error", 0.09)],
+    [("attention_error", 0.08), ("kernel_error", 0.065)],
 )
 def test_kernels_on_one_gpu_take_their_time_in_a_benchmark(
     quantity: str, largest_mean: float
@@ -26,6 +26,12 @@ def test_kernels_on_one_gpu_take_their_time_in_a_benchmark(
     errors = [getattr(run, quantity) for run in runs().values()]
     assert len(errors) == 15
     assert mean(map(abs, errors)) <= largest_mean
+
+
+def test_steps_on_one_gpu_take_less_fixed_time_than_all_programs_on_average() -> None:
+    """The shared fixed time per step is 20 ms; torchtitan's steps on one GPU take 5 ms."""
+    errors = [run.step_seconds * run.step_error - 0.015 for run in runs().values()]
+    assert mean(map(abs, errors)) <= 0.006
 
 
 @cache

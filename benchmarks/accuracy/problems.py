@@ -23,6 +23,7 @@ from parc.compiler.ir import (
     Pins,
     Problem,
     ProgramTraffic,
+    RoutedBytes,
 )
 from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory
 from parc.compiler.resolve.resolve_launch import resolve_launch
@@ -82,8 +83,23 @@ class TorchProgram(PublishedProgram):
         return self.traffic(problem.model)
 
 
+TORCHTITAN_ROUTED = RoutedBytes(
+    alone=PassBytes(42.5, 68.25), exchanged=PassBytes(42.5, 68.25), sent_once=PassBytes(32.0, 58.0)
+)
+"""Bytes per element of routed tokens in torchtitan until April 14, 2026 (commit 5242bdf7), which
+did not compile the permutations. They were counted by running its layer of experts of November 2025
+on a CPU (models/moe/moe.py and utils.py, commit 58fa181e); each element of a routed row counts as
+read or written once per kernel. Forward: gather by expert (4), weight in fp32 (6 + 8 + 6), padding
+(4), permutation and back (4 + 4), and addition to the output (6.5). Backward: gather of the
+gradient (4), weight in fp32 with the sum of its gradients (6 + 12 + 8 + 4 + 6), padding (4),
+permutation and back (4 + 8), the sum of both matrices' gradients (6), and addition to the gradient
+of the input (6.25). Without expert parallelism the rows are padded too. A library that sends a
+token once replaces the first gather and the last addition of either pass."""
+
+
 def _compiled(_: Model) -> ProgramTraffic:
-    return compiled_traffic()
+    """Return the traffic of compiled layers, in which the permutations are not compiled."""
+    return replace(compiled_traffic(), routed=TORCHTITAN_ROUTED)
 
 
 def _eager(_: Model) -> ProgramTraffic:

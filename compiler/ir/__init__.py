@@ -58,6 +58,7 @@ from parc.compiler.ir.program_traffic import (
     InputExchanges,
     PassBytes,
     ProgramTraffic,
+    RoutedBytes,
     UnitCopies,
 )
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout
@@ -143,6 +144,7 @@ __all__ = [
     "ProgramTraffic",
     "Rack",
     "Recompute",
+    "RoutedBytes",
     "Schedule",
     "Search",
     "ServingEfficiency",

@@ -77,6 +77,21 @@ class InputExchanges(NamedTuple):
 
 
 @frozen
+class RoutedBytes:
+    """Bytes per element of routed tokens that kernels of permutations and weights move.
+
+    A routed token has one copy per selected expert.
+    """
+
+    alone: PassBytes
+    """Without expert parallelism."""
+    exchanged: PassBytes | None = None
+    """With an all-to-all; None if the program has no expert parallelism."""
+    sent_once: PassBytes | None = None
+    """With a library that sends a token once per NVLink domain; None if the program uses none."""
+
+
+@frozen
 class ProgramTraffic:
     """Bytes that a training program's element-wise kernels move per element."""
 
@@ -106,6 +121,9 @@ class ProgramTraffic:
     None and ``fused_softmax`` does not accept the shape."""
     fused_softmax: FusedSoftmax | None = None
     """Kernel that the program then uses for scale, mask and softmax; None if there is none."""
+    routed: RoutedBytes | None = None
+    """Kernels that permute and weight routed tokens, unless the software stack fuses them; None if
+    their number is that of Megatron's."""
     sum_bytes: float = 0.0
     """Per stored gradient and micro-batch: addition to the sum of the step by a separate kernel. A
     step of one micro-batch has no such kernel."""

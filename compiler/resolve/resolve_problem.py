@@ -219,10 +219,23 @@ def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:
 
 
 def _resolve_steps(spec: JobSpec, global_batch: int, sink: Sink) -> int:
-    """Return the number of steps of the run; report a spec with both steps and tokens (X25)."""
+    """Return the number of steps of the run.
+
+    Report a spec with both steps and tokens (X25), and tokens that do not fill one step (X28).
+    """
     if spec.tokens is None:
         return spec.steps or DEFAULT_STEPS
-    steps = -(-spec.tokens // (global_batch * spec.sequence_length))
+    step_tokens = global_batch * spec.sequence_length
+    steps = -(-spec.tokens // step_tokens)
+    if spec.tokens < step_tokens:
+        finding = Finding(
+            f"job.tokens is {spec.tokens:,}, which is less than one step",
+            label=f"one step has {global_batch:,} sequences x {spec.sequence_length:,} tokens = "
+            f"{step_tokens:,} tokens",
+            help="the run has one step; a letter for thousands, millions, billions or trillions "
+            "may be missing, as in 300B or 1T",
+        )
+        sink.report("X28", finding, at="job.tokens")
     if spec.steps is not None:
         # The fix keeps the longer run, because a run that is too short may go unnoticed.
         extra, other = "job.steps", "job.tokens"

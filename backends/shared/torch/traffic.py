@@ -17,6 +17,7 @@ from parc.compiler.ir import (
     Model,
     PassBytes,
     ProgramTraffic,
+    RoutedBytes,
     UnitCopies,
 )
 
@@ -52,6 +53,25 @@ with the values (2). Backward: the same steps in reverse, where softmax reads tw
 joining is undone."""
 
 
+COMPILED_ROUTED = RoutedBytes(
+    alone=PassBytes(14.5, 22.25), exchanged=PassBytes(22.5, 34.25), sent_once=PassBytes(12.0, 24.0)
+)
+"""Bytes per element of routed tokens in compiled layers of torchtitan 0.3.0 (models/common,
+token_dispatcher.py), if the compiler fuses element-wise kernels and gathers, but neither indexed
+additions nor exchanges. Forward: gather by expert (4), weight (4), and addition to the output
+(6.5). Backward: weight with gather of the gradient (4), gradient of the weight (4), sum of both
+matrices' gradients (6), and addition to the gradient of the input (8.25). An all-to-all needs
+permutations on arrival and back: 4 + 4 forward, 4 + 8 backward. A library that sends a token once
+replaces the first gather and the last addition of either pass."""
+TRANSFORMERS_ROUTED = RoutedBytes(alone=PassBytes(14.25, 29.25))
+"""Bytes per element of routed tokens (transformers 5.20, integrations/moe.py,
+grouped_mm_experts_forward). Forward: gather by expert (4), weight (4), inverse permutation (4), and
+sum over the experts of a token (2 read, 2 / 8 written). Backward: expansion of the gradient (2.25),
+the inverse permutation, which adds to zeros (8), two products with weight and output (4 + 6), the
+sum of the weights' gradients (2), the gather, which adds to zeros (6.25), and the sum with the
+gradient of the router's input (0.75)."""
+
+
 def compiled_traffic() -> ProgramTraffic:
     """Return the traffic of a program whose layers torch.compile compiles, under FSDP2.
 
@@ -59,7 +79,14 @@ def compiled_traffic() -> ProgramTraffic:
     compiled layers. Without FSDP2, the program runs under autocast.
     """
     alone = replace(FUSED_KERNELS, cast=AUTOCAST, exchange_copies=EXCHANGE_COPIES)
-    return replace(alone, cast=NO_CAST, copies=FSDP2_COPIES, sum_bytes=FP32_SUM, replicated=alone)
+    return replace(
+        alone,
+        cast=NO_CAST,
+        copies=FSDP2_COPIES,
+        sum_bytes=FP32_SUM,
+        routed=COMPILED_ROUTED,
+        replicated=replace(alone, routed=COMPILED_ROUTED),
+    )
 
 
 def decoder_traffic() -> ProgramTraffic:
@@ -99,6 +126,7 @@ def transformers_traffic(model: Model) -> ProgramTraffic:
         head_norm=norm,
         rotation=PassBytes(20.0, 32.0),
         scores=SINK_SCORES if model.attention.sinks else None,
+        routed=TRANSFORMERS_ROUTED,
     )
     return _with_autocast(sharded, norm=PassBytes(41.0, 113.0), rotation=PassBytes(33.0, 55.0))
 

@@ -14,7 +14,7 @@ from parc.backends.megatron.memory import (
     with_bf16_moments,
     with_gradient_bytes,
 )
-from parc.backends.shared.torch.memory import fsdp2_memory
+from parc.backends.shared.torch.memory import fsdp2_memory, with_transformers_decoder
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.ir import Generation, Layout, Model, ProgramMemory, StateBytes
 
@@ -29,6 +29,10 @@ ENGINE_LOSS_BYTES = 2.0
 """Bytes per logit of TransformerEngine's fused loss (``--cross-entropy-fusion-impl te``): until
 version 2.17, the gradient replaces the 16-bit logits in the forward pass and is saved for the
 backward pass (triton/cross_entropy.py). Megatron's own fused loss needs ``FUSED_LOSS_BYTES``."""
+KEPT_LOGITS_BYTES = 18.0
+"""Bytes per logit of prime-rl in January 2026 (commit 11d87ee8, trainer/sft/train.py). The variable
+``out`` keeps the fp32 logits (4) during the backward pass, in which log-softmax (4) and two
+gradients (4 + 4) are in memory. torch has also reserved the 16-bit logits (2)."""
 FAMILIES = {
     "fp8_parameters": "megatron",
     "fsdp2": "torch",
@@ -167,6 +171,8 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = unfused(program)
     if "eager" in features:
         program = eager(program)
+    if "transformers" in features:
+        program = replace(with_transformers_decoder(program), activation_copies=1.0)
     program = _with_state(program, features, precision)
     if "separate_gradients" in features:
         program = replace(program, placeholder_bytes=0.0)
@@ -237,6 +243,8 @@ def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
         # torchtune computes the 16-bit logits of all eight parts before the first part of the loss;
         # the gradient of a part replaces its logits (modules/loss/ce_chunked_output_loss.py).
         loss = 2.0 + 2.0 / 8
+    elif "kept_logits" in features:
+        loss = KEPT_LOGITS_BYTES
     elif "float_logits" in features:
         # torchtune's model returns fp32 logits (modules/transformer.py), so that the compiled loss
         # stores them and their fp32 gradient.

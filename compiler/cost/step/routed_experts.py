@@ -15,7 +15,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan, Links
 from parc.compiler.cost.step.gradients import gradient_sum_bytes
-from parc.compiler.ir import Experts, Layout
+from parc.compiler.ir import Experts, Layout, PassBytes
 from parc.compiler.ir.problem import Job
 
 PASS_BYTES = 4
@@ -113,29 +113,42 @@ def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -
     visits = routed_rows(model, layout, tokens)
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
-    sorts = experts.count > layout.ep and not job.deduplicates_dispatch
-    passes = PASSES + SORTED_PASSES if sorts else PASSES
-    permuted = (
-        PASS_BYTES
-        * passes
-        * model.expert_input_width
-        * (1.0 if row.fused_routing else UNFUSED_TRAFFIC)
-    )
-    activated = 2 * (columns + inner)
+    permuted = _permutation_bytes(cost_model, layout)
+    traffic = cost_model.traffic(layout)
+    activated = traffic.gated if model.ffn.gated else traffic.plain
     cast = CAST_BYTES if job.is_low_precision else 0.0
     cast *= FUSED_CASTS if row.fused_experts else 1.0
     biased = model.expert_input_width if experts.bias and not row.fused_experts else 0
     return ForwardBackward(
         visits
-        * (permuted + activated + cast * (model.expert_input_width + inner) + BIAS_BYTES * biased),
+        * (
+            permuted.forward * model.expert_input_width
+            + activated.forward * inner
+            + cast * (model.expert_input_width + inner)
+            + BIAS_BYTES * biased
+        ),
         visits
         * (
-            permuted
-            + 2 * activated
+            permuted.backward * model.expert_input_width
+            + activated.backward * inner
             + cast * (model.expert_input_width + columns)
             + BIAS_GRADIENT_BYTES * biased
         ),
     )
+
+
+def _permutation_bytes(cost_model: CostModel, layout: Layout) -> PassBytes:
+    """Return the bytes per element of a routed row that permutations and weights move."""
+    experts, job = cost_model.problem.model.experts, cost_model.problem.job
+    assert experts is not None
+    fused, routed = cost_model.efficiency.fused_routing, cost_model.traffic(layout).routed
+    if routed is not None and not fused:
+        exchanged = routed.sent_once if job.deduplicates_dispatch else routed.exchanged
+        return routed.alone if layout.ep == 1 or exchanged is None else exchanged
+    sorts = experts.count > layout.ep and not job.deduplicates_dispatch
+    passes = PASSES + SORTED_PASSES if sorts else PASSES
+    each = PASS_BYTES * passes * (1.0 if fused else UNFUSED_TRAFFIC)
+    return PassBytes(each, each)
 
 
 def dispatch_seconds(

@@ -17,11 +17,11 @@ from parc.compiler.ir import Layout
 DENSE_SPREAD = 0.13
 """Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
 published runs of at least two sources."""
-EXPERTS_SPREAD = 0.21
+EXPERTS_SPREAD = 0.19
 """The same for mixtures of experts."""
 UNMEASURED_SPREAD = 0.3
 """The same for a stack and GPU generation with published runs of at most one source."""
-CALIBRATED_SPREAD = 0.083
+CALIBRATED_SPREAD = 0.085
 """The same for a cluster with calibrated parameters: the spread of the errors within a source."""
 
 NORMAL_SPREAD = 1.2816

@@ -66,7 +66,6 @@ job:
   # tokens: 1T   # length of the run; without it, 1,000 steps
 {load}goals:
   maximize: throughput
-  memory_headroom: 8%
 """
 _LOAD = "  load_dir: /checkpoints/base   # checkpoint from which the run starts: edit this path\n"
 _SERVE = """\
@@ -78,7 +77,6 @@ job:
 {checkpoint}  max_model_len: auto   # the context of the model, or less if it does not fit
 goals:
   maximize: throughput   # throughput, latency, fewest-gpus
-  memory_headroom: 8%
   # ttft: 5s   # limits on the latency of a request
   # tpot: 100ms
 """

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import framework
+from parc.backends.shared.torch.traffic import TRANSFORMERS_ROUTED
 from parc.compiler.cost.kernels.layer_kernels import element_wise_bytes
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
@@ -111,3 +112,12 @@ def test_the_cost_model_counts_the_bytes_that_element_wise_operators_move(
     forward, backward = verdict["traffic"]
     assert forward == pytest.approx(moved.forward + traffic.cast.forward * weights, rel=0.03)
     assert backward == pytest.approx(moved.backward + traffic.cast.backward * weights, rel=0.03)
+
+
+def test_the_cost_model_counts_the_bytes_that_move_the_routed_tokens_of_transformers() -> None:
+    cases = [{"name": "experts", "tokens": 512, "hidden": 1024, "experts": 16, "top_k": 8}]
+    (verdict,) = tool_verdicts("torch", "torch/routing_checker.py", cases)
+    assert verdict["accepted"], verdict
+    forward, backward = verdict["traffic"]
+    assert forward == pytest.approx(TRANSFORMERS_ROUTED.alone.forward, rel=0.03)
+    assert backward == pytest.approx(TRANSFORMERS_ROUTED.alone.backward, rel=0.03)

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from parc.backends.megatron.traffic import MEGATRON_TRAFFIC
 from parc.compiler.cost.kernels.collective_time import (
     OPERATIONS,
     CollectiveFit,
     InterDomainNetwork,
     Operation,
 )
+from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
 from parc.compiler.cost.memory.micro_batches import cached_layer_activations
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -30,7 +32,15 @@ from parc.compiler.cost.step.routed_experts import (
     single_copy_dispatch_seconds,
     token_copies_sent,
 )
-from parc.compiler.ir import DENSE, ROUTED, Experts, Layout
+from parc.compiler.ir import (
+    DENSE,
+    ROUTED,
+    Experts,
+    Layout,
+    PassBytes,
+    ProgramTraffic,
+    RoutedBytes,
+)
 from tests.every_layout import enumerate_layouts
 from tests.search.search_reference import cost_model_of
 
@@ -214,6 +224,39 @@ def test_tokens_of_a_single_expert_per_rank_are_not_sorted_after_an_all_to_all()
     assert sorted_bytes(128) == sorted_bytes(16)
     library = "hybridep"
     assert sorted_bytes(16, moe_dispatcher=library) == sorted_bytes(8, moe_dispatcher=library)
+
+
+@pytest.mark.parametrize(
+    ("ep", "dispatcher", "expected"),
+    [
+        (1, None, PassBytes(10.0, 20.0)),
+        (8, None, PassBytes(30.0, 40.0)),
+        (8, "hybridep", PassBytes(50.0, 60.0)),
+    ],
+)
+def test_the_kernels_that_a_program_states_permute_tokens_unless_they_are_fused(
+    ep: int, dispatcher: str | None, expected: PassBytes
+) -> None:
+    cost_model = priced() if dispatcher is None else priced(moe_dispatcher=dispatcher)
+    one, model = layout(cost_model, ep), cost_model.problem.model
+    stated = RoutedBytes(PassBytes(10.0, 20.0), PassBytes(30.0, 40.0), PassBytes(50.0, 60.0))
+    silent, program = MEGATRON_TRAFFIC, replace(MEGATRON_TRAFFIC, routed=stated)
+    assert model.experts is not None
+
+    def moved(traffic: ProgramTraffic, is_fused: bool) -> ForwardBackward:
+        cost_model.traffic = lambda _: traffic  # type: ignore[method-assign]
+        cost_model.efficiency = replace(cost_model.efficiency, fused_routing=is_fused)
+        return routed_traffic_bytes(cost_model, one, 4096.0)
+
+    assert moved(program, True) == moved(silent, True)
+    elements = model.experts.top_k * 4096.0 * model.hidden
+    nothing = replace(program, routed=RoutedBytes(*[PassBytes(0.0, 0.0)] * 3))
+    added = moved(program, False), moved(nothing, False)
+    assert added[0].forward - added[1].forward == pytest.approx(expected.forward * elements)
+    assert added[0].backward - added[1].backward == pytest.approx(expected.backward * elements)
+    # A program without expert parallelism states only its own kernels.
+    local = replace(program, routed=RoutedBytes(stated.alone))
+    assert moved(local, False).forward - added[1].forward == pytest.approx(10.0 * elements)
 
 
 def test_biases_of_experts_are_added_to_every_routed_row() -> None:
