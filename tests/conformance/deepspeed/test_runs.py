@@ -101,3 +101,22 @@ def test_a_model_with_experts_trains(tmp_path: Path) -> None:
     found = losses(run_script(write_files(spec, tmp_path) / "torchrun/launch.sh"))
     assert len(found) == 4
     assert max(found) < 7
+
+
+def set_steps(folder: Path, steps: int) -> None:
+    """Let the run end early, as if the job had been stopped."""
+    file = folder / "deepspeed/train.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"steps": steps}), "utf-8")
+
+
+@pytest.mark.parametrize("name", ["zero-3", "pipeline", "AutoTP"])
+def test_the_next_job_continues_from_the_last_checkpoint(
+    name: str, tmp_path: Path, expected: list[float]
+) -> None:
+    job = TINY["job"] | {"checkpoint_dir": str(tmp_path / "saved"), "checkpoint_interval": 2}
+    folder = write_files(spec_of(LAYOUTS[name]) | {"job": job}, tmp_path)
+    set_steps(folder, 2)
+    script = folder / "torchrun/launch.sh"
+    assert losses(run_script(script)) == pytest.approx(expected[:2], abs=2e-5)
+    set_steps(folder, 4)
+    assert losses(run_script(script)) == pytest.approx(expected[2:], abs=2e-5)

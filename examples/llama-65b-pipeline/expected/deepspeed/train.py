@@ -142,7 +142,9 @@ def main():
     )
     replica = dist.get_rank() // (SEQUENCE * TENSOR) % DATA
     disk = PLAN.get("checkpoint", {})
-    if "load" in disk:
+    if Path(disk.get("save", "/nowhere"), "latest").is_file():
+        engine.load_checkpoint(disk["save"])  # of an earlier job of this run
+    elif "load" in disk:
         engine.load_checkpoint(disk["load"])
     for step in range(engine.global_steps, PLAN["steps"]):
         loss = step_of(engine, step, replica, device)
