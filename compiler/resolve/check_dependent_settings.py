@@ -1,14 +1,18 @@
-"""Report settings that have no effect, because of another setting or the kind of model (E14)."""
+"""Report settings that another setting makes useless or wrong.
+
+Settings without an effect get E14; checkpoints of a training run have codes of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.check_unused_settings import is_path_in_fields, paths_of_set_fields
+from parc.compiler.spec.job_spec import JobSpec
 from parc.compiler.spec.spec import Spec, TaskSpec
 
 
@@ -84,3 +88,31 @@ def check_dependent_settings(spec: TaskSpec, model: Model, sink: Sink) -> None:
             if is_path_in_fields(path, one.paths):
                 finding = Finding(f"{path} has no effect", label=one.reason, fix=f"remove {path}")
                 sink.report("E14", finding, at=path, key=True)
+
+
+def check_checkpoints(spec: JobSpec, steps: int, sink: Sink) -> None:
+    """Report a fine-tuning job without a base (X19), and an interval longer than the run (X27).
+
+    ``steps`` is the number of steps of the run.
+    """
+    if spec.kind == "finetune" and spec.load_dir is None:
+        sink.report("X19", _NO_BASE, at="job.kind")
+    interval = spec.checkpoint_interval
+    if spec.checkpoint_dir is None or interval == "auto" or interval <= steps:
+        return
+    length = "job.tokens" if spec.tokens else "job.steps" if spec.steps else ""
+    finding = Finding(
+        f"a run of {steps:,} steps has no checkpoint every {interval:,} steps",
+        label=f"{interval:,} > {steps:,} steps: only the end of the run is saved",
+        help=f"valid values: 1 to {steps:,}, or auto",
+        fix="job.checkpoint_interval: auto",
+        causes=(Cause(length, "the length of the run is set here"),) if length else (),
+    )
+    sink.report("X27", finding, at="job.checkpoint_interval")
+
+
+_NO_BASE = Finding(
+    "a finetune job needs a checkpoint to start from, in job.load_dir",
+    label="job.load_dir is not set",
+    fix="job.load_dir: /path/to/checkpoint",
+)

@@ -28,6 +28,7 @@ from parc.compiler.ir import (
     SizeLimit,
     ZeroPlus,
 )
+from parc.compiler.resolve.check_dependent_settings import check_checkpoints
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
 from parc.compiler.resolve.resolve_launch import (
@@ -151,9 +152,8 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
     """Return the section ``job`` with all defaults; None if the global batch has an error."""
     global_batch = _sequences_per_step(spec, sink)
     assert spec.kind != "serve"  # such a job is a ServiceSpec
-    if spec.kind == "finetune" and spec.load_dir is None:
-        sink.report("X19", _NO_CHECKPOINT, at="job.kind")
     steps = _resolve_steps(spec, global_batch or 1, sink)
+    check_checkpoints(spec, steps, sink)
     rate = resolve_learning_rate(spec, steps, sink)
     if global_batch is None:
         return None
@@ -195,13 +195,6 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         else spec.checkpoint_interval,
         load_dir=spec.load_dir,
     )
-
-
-_NO_CHECKPOINT = Finding(
-    "a finetune job needs a checkpoint to start from, in job.load_dir",
-    label="job.load_dir is not set",
-    fix="job.load_dir: /path/to/checkpoint",
-)
 
 
 def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:

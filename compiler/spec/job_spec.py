@@ -115,7 +115,7 @@ class JobSpec(StrictModel):
     saved."""
     checkpoint_interval: PositiveInt | Auto = "auto"
     """Number of steps between two checkpoints. auto uses the number that makes the run shortest,
-    given cluster.failures and the time that a checkpoint takes."""
+    given cluster.failures and the time that a checkpoint takes. The last step is saved too."""
     async_checkpoint: bool = False
     """Write checkpoints in a background process while training continues."""
     load_dir: str | None = None

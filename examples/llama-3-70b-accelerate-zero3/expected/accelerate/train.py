@@ -135,7 +135,8 @@ def main() -> None:
         seconds = time.perf_counter() - start
         accelerator.print(f"step {step} loss {mean:.6f} seconds {seconds:.3f}", flush=True)
         losses, start = [], time.perf_counter()
-        if JOB["checkpoint_dir"] and step % JOB["checkpoint_interval"] == 0:
+        due = step % JOB["checkpoint_interval"] == 0 or step == args.steps
+        if JOB["checkpoint_dir"] and due:
             accelerator.save_state(f"{JOB['checkpoint_dir']}/step-{step}")
     if JOB["checkpoint_dir"]:
         export(accelerator, model)

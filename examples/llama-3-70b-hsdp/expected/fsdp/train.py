@@ -155,9 +155,9 @@ class Checkpoints:
         latest = max(whole, key=lambda name: int(name[5:]), default=None)
         return latest and f"{folder}/{latest}"
 
-    def save(self, step: int) -> None:
-        """Save a checkpoint if one is due after ``step`` steps."""
-        if self.folder and step % self.every == 0:
+    def save(self, step: int, last: int) -> None:
+        """Save a checkpoint if one is due after ``step`` steps, and after the last step."""
+        if self.folder and (step % self.every == 0 or step == last):
             model, optimizer = get_state_dict(self.model, self.optimizer)
             state = {"model": model, "optimizer": optimizer}
             dcp.save(state, checkpoint_id=f"{self.folder}/step-{step}")
@@ -203,7 +203,7 @@ def main() -> None:
         if dist.get_rank() == 0:
             mean, seconds = loss.item() / dist.get_world_size(), time.perf_counter() - start
             print(f"step {step + 1} loss {mean:.6f} seconds {seconds:.3f}", flush=True)
-        checkpoints.save(step + 1)
+        checkpoints.save(step + 1, args.steps)
     checkpoints.export()
     dist.barrier()
     dist.destroy_process_group()

@@ -150,7 +150,8 @@ def main():
         loss = step_of(engine, step, replica, device)
         if dist.get_rank() == 0:
             print(f"step {step + 1} loss {loss:.6f}", flush=True)
-        if "save" in disk and (step + 1) % disk["interval"] == 0:
+        last = step + 1 == PLAN["steps"]
+        if "save" in disk and (last or (step + 1) % disk["interval"] == 0):
             engine.save_checkpoint(disk["save"])
     dist.barrier()  # a rank that exits early could break communication of other ranks
     dist.destroy_process_group()
