@@ -91,12 +91,15 @@ def check_dependent_settings(spec: TaskSpec, model: Model, sink: Sink) -> None:
 
 
 def check_checkpoints(spec: JobSpec, steps: int, sink: Sink) -> None:
-    """Report a fine-tuning job without a base (X19), and an interval longer than the run (X27).
+    """Report fine-tuning without a base of its own (X19), and too long an interval (X27).
 
     ``steps`` is the number of steps of the run.
     """
     if spec.kind == "finetune" and spec.load_dir is None:
         sink.report("X19", _NO_BASE, at="job.kind")
+    folders = {(one or "").rstrip("/") for one in (spec.load_dir, spec.checkpoint_dir)}
+    if spec.kind == "finetune" and len(folders) == 1 and spec.load_dir:
+        sink.report("X19", _explain_same_folder(spec.load_dir), at="job.checkpoint_dir")
     interval = spec.checkpoint_interval
     if spec.checkpoint_dir is None or interval == "auto" or interval <= steps:
         return
@@ -109,6 +112,16 @@ def check_checkpoints(spec: JobSpec, steps: int, sink: Sink) -> None:
         causes=(Cause(length, "the length of the run is set here"),) if length else (),
     )
     sink.report("X27", finding, at="job.checkpoint_interval")
+
+
+def _explain_same_folder(folder: str) -> Finding:
+    return Finding(
+        f"a finetune job saves to the folder of the checkpoint that it starts from, {folder}",
+        label="the run would continue from the checkpoint instead of starting at step 0",
+        help="valid: another folder; or job.kind pretrain, to continue the run in this folder",
+        fix=f"job.checkpoint_dir: {folder.rstrip('/')}-finetuned",
+        causes=(Cause("job.load_dir", "the checkpoint to start from is set here"),),
+    )
 
 
 _NO_BASE = Finding(

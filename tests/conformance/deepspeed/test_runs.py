@@ -89,6 +89,28 @@ def test_a_launch_trains_to_the_losses_of_plain_torch(
     assert found == pytest.approx(expected, abs=2e-5)
 
 
+@pytest.mark.parametrize("name", ["zero-1", "zero-3", "pipeline"])
+def test_fine_tuning_starts_at_step_0_with_the_weights_of_another_run(
+    name: str, tmp_path: Path, expected: list[float]
+) -> None:
+    base = tmp_path / "base"
+    first = spec_of(LAYOUTS[name])
+    first["job"] = TINY["job"] | {"checkpoint_dir": str(base)}
+    tuned = {"kind": "finetune", "load_dir": str(base), "checkpoint_dir": str(tmp_path / "saved")}
+    second = first | {"job": TINY["job"] | tuned, "name": "tuned"}
+    script = write_files(second, tmp_path / "second") / "torchrun/launch.sh"
+    with pytest.raises(AssertionError, match="base does not contain a checkpoint"):
+        run_script(script)
+    folder = write_files(first, tmp_path / "first")
+    trained = losses(run_script(folder / "torchrun/launch.sh"))
+    assert trained == pytest.approx(expected, abs=2e-5)
+    output = run_script(script)
+    assert re.findall(r"step (\d+) loss", output) == ["1", "2", "3", "4"]
+    # Four steps have taught the model the first batch, which is again the first one.
+    assert losses(output)[0] < expected[0] - 0.05
+    assert losses(output)[0] != pytest.approx(trained[-1], abs=1e-6)
+
+
 def test_the_deepspeed_launcher_starts_the_same_run(tmp_path: Path, expected: list[float]) -> None:
     folder = write_files(spec_of({"dp": 4, "zero_stage": 3}), tmp_path)
     output = run_script(folder / "deepspeed/launch.sh")

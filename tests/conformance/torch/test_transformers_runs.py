@@ -180,3 +180,26 @@ def test_the_trainer_reaches_the_losses_of_a_plain_loop(tmp_path: Path) -> None:
     alone = losses(reference(REFERENCE, str(tmp_path / "accelerate")))
     assert found == pytest.approx(alone, abs=1e-3)  # the Trainer prints four digits
     assert len(alone) == 3
+
+
+@pytest.mark.parametrize("target", ["fsdp", "deepspeed"])
+def test_fine_tuning_starts_with_the_exported_weights_of_another_run(
+    target: str, tmp_path: Path
+) -> None:
+    words = ("--device", "cpu", "--dtype", "fp32") if target == "fsdp" else ()
+    base, losses_of = tmp_path / "base", []
+    jobs = (
+        {"checkpoint_dir": str(base)},
+        {"kind": "finetune", "load_dir": str(base), "checkpoint_dir": str(tmp_path / "saved")},
+    )
+    for number, job in enumerate(jobs):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        spec = {"job": job, "layout": {"zero_stage": 3}, "launch": {"program": "transformers"}}
+        write_files(QWEN3, {**spec, "emit": [target]}, folder)
+        if target == "deepspeed":
+            set_fp32(folder / "deepspeed/ds_config.json")
+        losses_of.append(losses(run_script(folder / "torchrun/launch.sh", *words)))
+    first, second = losses_of
+    assert len(first) == len(second) == 3
+    assert second[0] < first[0] - 0.05  # the first batch, which the base run has learned
