@@ -189,8 +189,8 @@ def test_fine_tuning_starts_with_the_exported_weights_of_another_run(
     words = ("--device", "cpu", "--dtype", "fp32") if target == "fsdp" else ()
     base, losses_of = tmp_path / "base", []
     jobs = (
-        {"checkpoint_dir": str(base)},
-        {"kind": "finetune", "load_dir": str(base), "checkpoint_dir": str(tmp_path / "saved")},
+        {"checkpoint_dir": str(base), "warmup_steps": 2},
+        {"kind": "finetune", "load_dir": str(base), "warmup_steps": 2},
     )
     for number, job in enumerate(jobs):
         folder = tmp_path / str(number)
@@ -202,4 +202,4 @@ def test_fine_tuning_starts_with_the_exported_weights_of_another_run(
         losses_of.append(losses(run_script(folder / "torchrun/launch.sh", *words)))
     first, second = losses_of
     assert len(first) == len(second) == 3
-    assert second[0] < first[0] - 0.05  # the first batch, which the base run has learned
+    assert second[0] < first[0] - 0.01  # the first batch, which the base run has learned
