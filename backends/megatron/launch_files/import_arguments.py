@@ -16,6 +16,7 @@ from parc.backends.megatron.launch_files.import_pattern import (
 from parc.backends.megatron.launch_files.import_rest import (
     IN_SAMPLES,
     convert_sample_counts,
+    derive_base,
     pin_megatron_defaults,
     report_flags_without_field,
     report_planned_value_differences,
@@ -157,8 +158,8 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _derive_precision(spec.pop("precision", {}), job)
     derive_sharding(spec.pop("sharding", {}), dynamic, reading)
-    style = spec.pop("wsd", {}).get("style", "exponential")
-    _add_optimizer_defaults(style, job, dynamic, reading)
+    derive_base(spec.pop("base", {}), job)
+    _add_optimizer_defaults(spec.pop("wsd", {}).get("style", "exponential"), job, dynamic, reading)
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
     _derive_shared_weights(spec.pop("shards", {}), layout, reading)
