@@ -29,13 +29,14 @@ def sequence(number: int, vocab: int) -> torch.Tensor:
     if not PLAN["data"]:
         generator = torch.Generator().manual_seed(PLAN["seed"] + number)
         return torch.randint(vocab, (LENGTH,), generator=generator)
-    files = len(PLAN["data"])
-    path = PLAN["data"][number // PLAN["global_batch"] % files]
+    step, place = divmod(number, PLAN["global_batch"])
+    turn, file = divmod(step, len(PLAN["data"]))  # each step reads the next file
+    path, index = PLAN["data"][file], turn * PLAN["global_batch"] + place
     if path.endswith(TEXT):
         rows = text_rows(path)
-        return torch.tensor(rows[number % len(rows)]["ids"])
+        return torch.tensor(rows[index % len(rows)]["ids"])
     tokens = tokens_of(path)
-    place = number * LENGTH % (len(tokens) - LENGTH + 1)
+    place = index * LENGTH % (len(tokens) - LENGTH + 1)
     return tokens[place : place + LENGTH].long()
 
 
