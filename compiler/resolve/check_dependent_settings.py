@@ -1,11 +1,13 @@
 """Report settings that another setting makes useless or wrong.
 
-Settings without an effect get E14; checkpoints of a training run have codes of their own.
+Settings without an effect get E14; checkpoints and data of a training run have codes of their own.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -129,3 +131,50 @@ _NO_BASE = Finding(
     label="job.load_dir is not set",
     fix="job.load_dir: /path/to/checkpoint",
 )
+
+
+def check_data(data: tuple[str, ...], sink: Sink) -> None:
+    """Report a list of training data in which weights and paths do not alternate (X28).
+
+    Frameworks read a list as weights and paths if every second word is a number, and otherwise as
+    paths (megatron/core/datasets/utils.py, get_blend_from_list).
+    """
+    weights = {
+        place: weight for place, one in enumerate(data) if (weight := _number(one)) is not None
+    }
+    if not weights:
+        return
+    wrong = next((place for place in range(len(data)) if (place in weights) == place % 2), None)
+    if wrong is None and len(data) % 2:
+        wrong = len(data) - 1
+    valid = "valid: paths alone, or a positive weight before each path"
+    if wrong is None:
+        at = next((place for place, weight in weights.items() if not 0 < weight < inf), None)
+        if at is not None:
+            message = f"the weight {data[at]} of training data is not a positive number"
+            label = f"weight of {data[at + 1]}"
+            sink.report("X28", Finding(message, label=label, help=valid), at=f"job.data[{at}]")
+        return
+    after = f" after {data[wrong - 1]}" if wrong else ""
+    expected = "a path" if wrong in weights else "a weight"
+    if wrong in weights and wrong % 2 == 0:
+        message = f"the weight {data[wrong]} of training data has no path"
+        label = "the list ends here; a path must follow"
+    else:
+        message = f"job.data[{wrong}] is {data[wrong]}, expected {expected}{after}"
+        label = f"{len(weights)} of {len(data)} words of the list are numbers"
+    pairs = [
+        one
+        for place in range(0, len(data) - 1, 2)
+        if place in weights and place + 1 not in weights
+        for one in data[place : place + 2]
+    ]
+    fix = f"job.data: {json.dumps(pairs, ensure_ascii=False)}" if pairs else ""
+    sink.report("X28", Finding(message, label=label, help=valid, fix=fix), at=f"job.data[{wrong}]")
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

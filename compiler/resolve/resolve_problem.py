@@ -28,7 +28,7 @@ from parc.compiler.ir import (
     SizeLimit,
     ZeroPlus,
 )
-from parc.compiler.resolve.check_dependent_settings import check_checkpoints
+from parc.compiler.resolve.check_dependent_settings import check_checkpoints, check_data
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
 from parc.compiler.resolve.resolve_launch import (
@@ -154,6 +154,7 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
     assert spec.kind != "serve"  # such a job is a ServiceSpec
     steps = _resolve_steps(spec, global_batch or 1, sink)
     check_checkpoints(spec, steps, sink)
+    check_data(spec.data, sink)
     rate = resolve_learning_rate(spec, steps, sink)
     if global_batch is None:
         return None

@@ -102,8 +102,8 @@ class JobSpec(StrictModel):
     seed: PositiveInt = 1234
     """Random seed of the initial weights, and of the data if it is mock data."""
     data: tuple[str, ...] = ()
-    """Paths of the training data, in the notation of the framework. If empty, the framework trains
-    on mock data."""
+    """Paths of the training data, in the notation of the framework. A weight may precede each path.
+    torchtitan takes one path. If empty, the framework trains on mock data."""
     tokenizer: str | None = None
     """Tokenizer type, under the framework's name for it. If absent, the framework's type for
     Hugging Face tokenizers if job.tokenizer_model is set, otherwise its type for data that are

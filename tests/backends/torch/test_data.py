@@ -29,17 +29,17 @@ class Tokens(list[int]):
 
 
 def read_sequence(
-    target: str, folder: Path, suffix: str, files: int, monkeypatch: pytest.MonkeyPatch
+    target: str, folder: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> Any:
     """Return the function of data.py that reads a sequence, with files of numbered tokens."""
-    names = [f"/data/{number}{suffix}" for number in range(files)]
+    names = [word for word in data if word.startswith("/")]
     spec = {
         **{"parc": 1, "name": "data", "model": "llama-3-8b", "emit": [target, "torchrun"]},
         "cluster": {"node": "dgx-h100", "nodes": 1},
-        "job": {"sequence_length": LENGTH - 1, "global_batch": BATCH, "data": names},
+        "job": {"sequence_length": LENGTH - 1, "global_batch": BATCH, "data": data},
         "layout": {"tp": 1, "cp": 1},
     }
-    if suffix == ".jsonl":
+    if names[0].endswith(".jsonl"):
         spec["job"]["tokenizer_model"] = "/tokenizer"
     emitted = files_of(spec)
     for name in ("data.py", f"{TARGETS[target]}.json"):
@@ -67,7 +67,8 @@ def read_sequence(
 def test_an_epoch_has_every_sequence_of_every_file_once(
     target: str, suffix: str, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sequence = read_sequence(target, tmp_path, suffix, files, monkeypatch)
+    names = [f"/data/{number}{suffix}" for number in range(files)]
+    sequence = read_sequence(target, tmp_path, names, monkeypatch)
     found = Counter(sequence(number, 10**9) for number in range(files * ROWS))
     wanted = {
         tuple(range(first + at * LENGTH, first + (at + 1) * LENGTH))
@@ -79,3 +80,19 @@ def test_an_epoch_has_every_sequence_of_every_file_once(
     for step in range(files * ROWS // BATCH):  # all sequences of a step are from one file
         numbers = range(step * BATCH, (step + 1) * BATCH)
         assert {sequence(number, 10**9)[0] // 10**6 for number in numbers} == {step % files}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_weights_are_the_shares_of_the_steps_that_read_each_file(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ["0.7", "/data/web", "0.2", "/data/code", "0.1", "/data/math"]
+    sequence = read_sequence(target, tmp_path, data, monkeypatch)
+    files = [sequence(step * BATCH, 10**9)[0] // 10**6 for step in range(100)]
+    assert [files.count(file) for file in range(3)] == [70, 20, 10]
+    for steps in range(1, 100):
+        for file, share in enumerate((0.7, 0.2, 0.1)):
+            assert abs(files[:steps].count(file) - share * steps) < 1
+    first = [number for number in range(100 * BATCH) if files[number // BATCH] == 1][:ROWS]
+    starts = [sequence(number, 10**9)[0] - 10**6 for number in first]
+    assert starts == [at * LENGTH for at in range(ROWS)]
