@@ -14,6 +14,7 @@ from parc.backends.shared.torch.emitted_program import (
     data_file,
     model_file,
     program_kind,
+    start_file,
 )
 from parc.backends.shared.torch.framework import learning_rate_file
 from parc.compiler.ir import Artifact, Plan
@@ -26,9 +27,9 @@ DERIVED = public_functions(torch_program, computed_settings)
 def accelerate_files(plan: Plan) -> tuple[Artifact, ...]:
     """Return ``config.yaml``, ``job.json`` and, if the spec has no program, the training program.
 
-    The program consists of ``train.py`` or ``hf_trainer.py``, ``hf_model.py``, ``data.py`` and
-    ``learning_rate.py``. It builds the model from its Hugging Face config, or from the sizes in
-    ``job.json``.
+    The program consists of ``train.py`` or ``hf_trainer.py``, ``hf_model.py``, ``start.py``,
+    ``data.py`` and ``learning_rate.py``. It builds the model from its Hugging Face
+    config, or from the sizes in ``job.json``.
     """
     tree, kind = settings_by_section(plan), program_kind(plan.problem, missing_parts)
     job = dict(tree["job"])
@@ -37,7 +38,8 @@ def accelerate_files(plan: Plan) -> tuple[Artifact, ...]:
         job["model"] = tree["model" if kind == "decoder" else "hf"]
         name = "hf_trainer.py" if kind == "trainer" else "train.py"
         files.append(Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})))
-        files += [model_file(FOLDER, JOB, sizes=True), data_file(FOLDER, JOB)]
+        files += [model_file(FOLDER, JOB, sizes=True), start_file(FOLDER, JOB)]
+        files.append(data_file(FOLDER, JOB))
         files.append(learning_rate_file(FOLDER))
     text = json.dumps(job, indent=2, sort_keys=True) + "\n"
     return (*files, Artifact(f"{FOLDER}/{JOB}", text))

@@ -61,7 +61,7 @@ SCALINGS = {"default": "none"}
 SAME_NAME = (
     *("sequence_length", "global_batch", "steps", "learning_rate", "min_learning_rate"),
     *("warmup_steps", "lr_decay", "lr_decay_steps", "wsd_decay_steps", "weight_decay"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data", "checkpoint_interval"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data", "checkpoint_interval", "kind"),
 )
 """Settings of job.json with the name and the value of a field of the job."""
 MODEL = {
@@ -199,7 +199,7 @@ VERIFIER = AccelerateVerifier(
         required_by=tuple(
             (f"accelerate/{file}", program)
             for program in (PROGRAM, TRAINER)
-            for file in ("job.json", "hf_model.py", "data.py", "learning_rate.py")
+            for file in ("job.json", "hf_model.py", "data.py", "learning_rate.py", "start.py")
         ),
     ),
     launcher=LAUNCHER,

@@ -12,15 +12,23 @@ from parc.backends.shared.field_table import flag_table, nest_settings, public_f
 from parc.backends.shared.launch_script import launch_script
 from parc.backends.shared.render import render, shell_word
 from parc.backends.shared.torch import program as torch_program
-from parc.backends.shared.torch.emitted_program import data_file, model_file, own_program
+from parc.backends.shared.torch.emitted_program import (
+    data_file,
+    model_file,
+    own_program,
+    start_file,
+)
 from parc.compiler.ir import Artifact, Layout, Plan, Problem
 
 FOLDER = "deepspeed"
 CONFIG, TRAIN_JSON, HOSTFILE = "ds_config.json", "train.json", "hostfile"
-SOURCES = {"decoder": ("model.py", "train.py"), "transformers": ("hf_train.py",)}
-"""Kind of the emitted program -> files that only this program has; the last one is started."""
-LOAD = 'PLAN.get("checkpoint", {}).get("load", "")'
-"""Python expression of the folder from which the run starts."""
+SOURCES = {
+    "decoder": ("checkpoints.py", "model.py", "train.py"),
+    "transformers": ("checkpoints.py", "hf_train.py"),
+}
+"""Kind of the emitted program -> files from templates; the last one is started."""
+SAVE, LOAD = (f'PLAN["checkpoint"].get("{name}", "")' for name in ("save", "load"))
+"""Python expressions of the folders of checkpoints in train.json."""
 DS_CONFIG, TRAIN = "ds_config", "train"
 """Groups of rows in flags.yaml, one group per emitted file."""
 DERIVED = public_functions(torch_program, derived_config)
@@ -47,8 +55,9 @@ def program_files(plan: Plan) -> tuple[Artifact, ...]:
         return (settings,)
     names = SOURCES[kind]
     sources = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
-    sources += [model_file(FOLDER, TRAIN_JSON, LOAD)] if kind == "transformers" else []
-    return (settings, *sources, data_file(FOLDER, TRAIN_JSON))
+    sources += [model_file(FOLDER, TRAIN_JSON)] if kind == "transformers" else []
+    start = start_file(FOLDER, TRAIN_JSON, SAVE, LOAD)
+    return (settings, *sources, start, data_file(FOLDER, TRAIN_JSON))
 
 
 def hostfile(plan: Plan) -> Artifact:

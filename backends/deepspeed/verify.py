@@ -81,7 +81,11 @@ class DeepSpeedVerifier(LauncherWrappedVerifier):
             "deepspeed/hf_model.py": f"/../{HF_SOURCE}",
             SLOTS: '$here/hostfile"',
         },
-        required_by=(("deepspeed/data.py", SOURCE), ("deepspeed/data.py", HF_SOURCE)),
+        required_by=tuple(
+            (f"deepspeed/{file}", program)
+            for program in (SOURCE, HF_SOURCE)
+            for file in ("checkpoints.py", "data.py", "start.py")
+        ),
     )
 
     not_in_files = NOT_IN_FILES

@@ -81,7 +81,6 @@ NOT_IN_FILES = MappingProxyType(
         "layout.cp_a2a": "only relevant with a2a+p2p, which DeepSpeed does not support",
         "layout.offload.nvme_path": "only relevant with offload to NVMe",
         "layout.split.form": "train.json lists the layers of each stage",
-        "problem.job.kind": "the program only loads checkpoint.load, or starts from scratch",
         "problem.job.warmup_fraction": "warmup_num_steps is its result",
         "problem.job.wsd_decay_steps": "only relevant with wsd, which DeepSpeed does not support",
         "problem.job.tokenizer_type": "the tokenizer's files name its type",
@@ -119,7 +118,7 @@ def program_settings(
     ``emitted`` is True if the job runs PARC's own program instead of the user's.
     """
     yield from read_parallel_sizes(settings, topology)
-    for name in ("sequence_length", "steps", "seed"):
+    for name in ("sequence_length", "steps", "seed", "kind"):
         yield settings.derive_from(f"problem.job.{name}", name)
     for setting, name in (("save", "dir"), ("interval", "interval")):
         yield settings.derive_from(f"problem.job.checkpoint_{name}", f"checkpoint.{setting}")

@@ -13,6 +13,7 @@ from parc.backends.shared.torch.emitted_program import (
     data_file,
     model_file,
     program_kind,
+    start_file,
 )
 from parc.backends.shared.torch.framework import learning_rate_file
 from parc.backends.shared.unsupported_features import unsupported_model_features
@@ -27,15 +28,17 @@ DERIVED = public_functions(torch_program, computed_settings)
 def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
     """Return ``config.json``, ``parallelize.py`` and, if the spec has no program, the program.
 
-    The program consists of ``train.py``, ``data.py``, ``learning_rate.py``, and the module that
-    builds the model: ``model.py`` for PARC's own decoder, ``hf_model.py`` for transformers.
+    The program consists of ``train.py``, ``start.py``, ``data.py``, ``learning_rate.py``, and the
+    module that builds the model: ``model.py`` for PARC's own decoder, ``hf_model.py`` for
+    transformers.
     """
     kind = program_kind(plan.problem, unsupported_model_features)
     names = ["parallelize.py"]
     names += ["train.py"] if kind else []
     names += ["model.py"] if kind == "decoder" else []
     files = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
-    files += [data_file(FOLDER, CONFIG), learning_rate_file(FOLDER)] if kind else []
+    if kind:
+        files += [start_file(FOLDER, CONFIG), data_file(FOLDER, CONFIG), learning_rate_file(FOLDER)]
     files += [model_file(FOLDER, CONFIG, meta=True)] if kind == "transformers" else []
     return (Artifact(f"{FOLDER}/{CONFIG}", config_json(plan, kind)), *files)
 

@@ -37,7 +37,7 @@ PROGRAM = "fsdp/train.py"
 SAME_NAME = (
     *("sequence_length", "global_batch", "steps", "learning_rate", "min_learning_rate"),
     *("warmup_steps", "lr_decay", "lr_decay_steps", "wsd_decay_steps", "weight_decay"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data", "checkpoint_interval"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data", "checkpoint_interval", "kind"),
 )
 """Settings with the name and the value of a field of the job."""
 JOB = {"param_dtype": "precision", "reduce_dtype": "gradient_precision"}
@@ -178,6 +178,7 @@ VERIFIER = FsdpVerifier(
             (CONFIG, "fsdp/train.py"),
             ("fsdp/parallelize.py", "fsdp/train.py"),
             ("fsdp/data.py", "fsdp/train.py"),
+            ("fsdp/start.py", "fsdp/train.py"),
             ("fsdp/learning_rate.py", "fsdp/train.py"),
         ),
     ),

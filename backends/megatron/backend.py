@@ -143,13 +143,17 @@ class Megatron:
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the training program with ``megatron/args.sh``."""
-        from parc.backends.megatron.arguments.args_file import PATH
+        from parc.backends.megatron.arguments.args_file import PATH, resume_lines
         from parc.backends.shared.render import shell_word
 
         return LaunchCommand(
             program=shell_word(plan.problem.launch.program),
             args='"${MEGATRON_ARGS[@]}"',
-            setup=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
+            setup=(
+                "# shellcheck source=/dev/null",
+                f'source "$here/../{PATH}"',
+                *resume_lines(plan.problem.job),
+            ),
             # Only with this flag does Megatron save a checkpoint on SIGTERM, so the batch script
             # tests for it before it forwards the signal.
             graceful_stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',

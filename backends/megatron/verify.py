@@ -96,7 +96,7 @@ class MegatronVerifier(FrameworkVerifier):
         return LaunchedProgram(
             program=shlex.quote(plan["problem"]["launch"]["program"]),
             arguments='"${MEGATRON_ARGS[@]}"',
-            setup=(f'source "$here/../{ARGUMENTS}"',),
+            setup=(f'source "$here/../{ARGUMENTS}"', *_resume_lines(plan["problem"]["job"])),
             environment=environment,
             # Megatron saves a checkpoint on SIGTERM only with this flag.
             stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{ARGUMENTS}"',
@@ -179,3 +179,13 @@ def _sharing_ranks(arguments: WrittenFlags, flag: str, size: int) -> int:
 
 
 VERIFIER = MegatronVerifier()
+
+
+def _resume_lines(job: Mapping[str, Any]) -> tuple[str, ...]:
+    # A pretraining run that starts from another folder loads its own checkpoints as soon as it has
+    # some. Of two flags --load, argparse takes the last one.
+    own, first = job["checkpoint_dir"], job["load_dir"]
+    if job["kind"] == "finetune" or not own or first in (None, own):
+        return ()
+    marker = shlex.quote(own.rstrip("/") + "/latest_checkpointed_iteration.txt")
+    return (f"[[ ! -e {marker} ]] || MEGATRON_ARGS+=(--load {shlex.quote(own)})",)

@@ -45,6 +45,12 @@ def _recompute_modules(settings: ParsedFlags) -> Any:
     return modules
 
 
+def _job_kind(settings: ParsedFlags) -> str:
+    # Until the run has a checkpoint, load_checkpoint sets --finetune for the pretrained one.
+    weights = settings["finetune"] or settings["pretrained-checkpoint"] is not None
+    return "finetune" if weights else "pretrain"
+
+
 def _offloaded_parts(settings: ParsedFlags) -> Any:
     modules = settings["offload-modules"]
     if isinstance(modules, RejectedFlagValues):
@@ -169,7 +175,7 @@ SHOWN: tuple[Shown, ...] = (
     (f"{LAUNCH}.tensorboard_dir", "tensorboard-dir", lambda s: s["tensorboard-dir"]),
     (f"{LAUNCH}.wandb_project", "wandb-project", lambda s: s["wandb-project"]),
     (f"{LAUNCH}.profile", "profile", _profiled_steps),
-    (f"{JOB}.kind", "finetune", lambda s: "finetune" if s["finetune"] else "pretrain"),
+    (f"{JOB}.kind", "pretrained-checkpoint", _job_kind),
 )
 """Rows for the layout and job fields of every plan."""
 
@@ -212,6 +218,13 @@ def _tokenizer_type(fields: PlanFields) -> str:
 def _warmup_steps(fields: PlanFields) -> Any:
     whole = fields[f"{JOB}.warmup_fraction"] is None
     return fields[f"{JOB}.warmup_steps"] if whole else 0
+
+
+def _continued_folder(fields: PlanFields) -> str | None:
+    # A run continues its own checkpoints, unless it continues those of another folder at first.
+    other = None if fields[f"{JOB}.kind"] == "finetune" else fields[f"{JOB}.load_dir"]
+    folder: str | None = other or fields[f"{JOB}.checkpoint_dir"]
+    return folder
 
 
 def _saves_in_background(fields: PlanFields) -> bool:
@@ -349,8 +362,20 @@ IMPLIED: tuple[Implied, ...] = (
         f"{JOB}.checkpoint_interval",
         lambda f: f[f"{JOB}.checkpoint_interval"] if f[f"{JOB}.checkpoint_dir"] else None,
     ),
-    # A run resumes from its own checkpoints if no other folder is given.
-    ("load", f"{JOB}.load_dir", lambda f: f[f"{JOB}.load_dir"] or f[f"{JOB}.checkpoint_dir"]),
+    ("load", f"{JOB}.load_dir", _continued_folder),
+    (
+        "pretrained-checkpoint",
+        f"{JOB}.load_dir",
+        lambda f: f[f"{JOB}.load_dir"] if f[f"{JOB}.kind"] == "finetune" else None,
+    ),
+    (
+        "exit-on-missing-checkpoint",
+        f"{JOB}.load_dir",
+        lambda f: (
+            f[f"{JOB}.kind"] == "pretrain"
+            and f[f"{JOB}.load_dir"] not in (None, f[f"{JOB}.checkpoint_dir"])
+        ),
+    ),
     ("spec", f"{MODEL}.pattern", _hybrid_layer_spec),
     # Flags with which every plan trains. Only launch.args could set them.
     ("attention-dropout", ARGS, lambda _: 0.0),

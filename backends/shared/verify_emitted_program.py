@@ -10,7 +10,7 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.verify_settings import EmittedSettings
 
 HUB = "https://huggingface.co/"
-EMITTED = ("", "transformers", "trainer")
+EMITTED = ("", "decoder", "transformers", "trainer")
 """Values of ``launch.program`` that make the job start an emitted program."""
 SIZES = {"layers": "layers", "hidden": "hidden", "vocab": "vocab"}
 SIZES |= {"aux_loss_coefficient": "experts.aux_loss_coefficient"}

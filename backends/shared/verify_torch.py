@@ -20,7 +20,6 @@ NOT_IN_TORCH_FILES = {
     "layout.edp": "follows from the other sizes",
     "layout.etp": "always 1 with experts; without experts it has no effect",
     "layout.split.form": "the split lists the layers of each stage",
-    "problem.job.kind": "the program only loads load_dir, or starts from scratch",
     "problem.job.tokenizer_type": "the data are token ids, or the tokenizer is a folder",
     "problem.job.warmup_fraction": "warmup_steps is its result",
 }

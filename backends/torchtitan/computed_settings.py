@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.torchtitan.python_code import PythonCode, python_literal
 from parc.compiler.ir import Layout, Problem
 
 SCHEDULES = {
@@ -108,6 +109,23 @@ def saves_checkpoints(problem: Problem, layout: Layout) -> bool:
 def checkpoint_folder(problem: Problem, layout: Layout) -> str | None:
     """Return the folder in which checkpoints are saved; None for torchtitan's default folder."""
     return problem.job.checkpoint_dir
+
+
+def loads_model_only(problem: Problem, layout: Layout) -> bool | PythonCode | None:
+    """Return True if the run starts at step 0 with a new optimizer; None without ``load_dir``.
+
+    A pretraining run continues a checkpoint with its optimizer; weights in the format of Hugging
+    Face have none.
+    """
+    found = loads_hugging_face(problem, layout)
+    return True if found is not None and problem.job.kind == "finetune" else found
+
+
+def loads_hugging_face(problem: Problem, layout: Layout) -> PythonCode | None:
+    """Return the call that detects the format of the files in ``load_dir``; None without it."""
+    if problem.job.load_dir is None:
+        return None
+    return PythonCode(f"in_hugging_face_format({python_literal(problem.job.load_dir)})")
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> str:

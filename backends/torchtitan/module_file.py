@@ -10,6 +10,7 @@ from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.torchtitan import computed_settings
 from parc.backends.torchtitan.flavors import find_registered_flavor
+from parc.backends.torchtitan.python_code import python_literal
 from parc.compiler.ir import Artifact, PipelineSplit, Plan, Recompute
 
 FOLDER = "torchtitan"
@@ -49,6 +50,7 @@ def module_file(plan: Plan) -> Artifact:
         "flavor": flavor.name if flavor else "",
         "module": flavor.module if flavor else "",
         "stages": stage_layers(layout.split) if layout.pp > 1 else [],
+        "loads": problem.job.load_dir is not None,
         "recompute": recompute_policy(layout.recompute),
     }
     return Artifact(f"{FOLDER}/{MODULE}.py", render(FOLDER, f"{MODULE}.py.j2", values))
@@ -57,18 +59,6 @@ def module_file(plan: Plan) -> Artifact:
 def keyword_arguments(settings: Mapping[str, Any]) -> list[str]:
     """Return the settings as keyword arguments in Python source, such as ``lr=0.001``."""
     return [f"{name}={python_literal(value)}" for name, value in settings.items()]
-
-
-def python_literal(value: Any) -> str:
-    """Return ``value`` as a Python literal in ASCII.
-
-    Texts are enclosed in double quotes unless they contain a double quote or a backslash.
-    """
-    if isinstance(value, str):
-        plain = ascii(value)
-        return plain if '"' in plain or "\\" in plain else f'"{plain[1:-1]}"'
-    # repr(inf) is "inf", which is not a Python expression.
-    return 'float("inf")' if value == float("inf") else repr(value)
 
 
 def stage_layers(split: PipelineSplit) -> list[int]:

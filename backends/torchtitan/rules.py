@@ -27,6 +27,7 @@ from parc.backends.shared.valid_values import (
     nearest_multiples,
     nearest_value,
 )
+from parc.backends.torchtitan.file_rules import file_rules
 from parc.backends.torchtitan.flavors import (
     Flavor,
     explain_unknown_model,
@@ -60,6 +61,7 @@ def torchtitan_rules(problem: Problem) -> tuple[Rule, ...]:
     found.append(fp32_gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
     found += [decay_rule(NAME, DECAYS), _DECAY_END]
     found += unsupported_pin_rules(problem, NAME, MEGATRON_PINS)
+    found += file_rules(problem)
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
     if missing_model_features(problem.model):

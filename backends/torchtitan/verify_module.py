@@ -2,7 +2,7 @@
 
 The module is parsed, never executed. Its settings are the keywords of the calls ``SIZES = dict()``,
 ``ROPE = dict()`` and ``Trainer.Config()``, and the model that the function ``run`` uses. All other
-code is the same in every module that PARC emits, up to four variants.
+code is the same in every module that PARC emits, up to eight variants.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from parc.compiler.verify.verify_settings import EmittedSettings, translate_name
 MODULE = "torchtitan/parc_titan.py"
 STAGES = "parallelism.module_fqns_per_model_part"
 """Setting with the modules of each pipeline stage."""
+LOAD = "checkpoint.initial_load_path"
+"""Setting with the folder from which the run starts."""
 CALLED = "called"
 """Name of the setting that contains the function or class of a call."""
 _TABLES = {"SIZES": "model", "ROPE": "rope"}
@@ -123,11 +125,14 @@ class TitanModule:
     def variant(self) -> str:
         """Name of the code that a module with these settings must have.
 
-        The code depends on whether the model is registered and whether there are pipeline stages.
+        The code depends on whether the model is registered, whether there are pipeline stages, and
+        whether the run starts from a checkpoint.
         """
         registered = f"spec.{CALLED}" in self.settings and "spec.flavor" in self.settings
         kind = "registry" if registered else "sizes"
-        return f"{MODULE} {kind}{' stages' if STAGES in self.settings else ''}"
+        parts = {" stages": f"{STAGES}.{CALLED}", " loads": LOAD}
+        there = (part for part, setting in parts.items() if setting in self.settings)
+        return f"{MODULE} {kind}{''.join(there)}"
 
 
 def read_module(text: str) -> TitanModule:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parc.backends.shared.verify_torch import read_mesh_settings, read_recompute_settings
-from parc.backends.torchtitan.verify_module import CALLED, STAGES, CodeExpression
+from parc.backends.torchtitan.verify_module import CALLED, LOAD, STAGES, CodeExpression
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.verify.device_mesh import MeshSizes
 from parc.compiler.verify.verify_settings import (
@@ -221,8 +221,26 @@ def _file_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
     data = settings.get("dataloader.dataset_path")
     path = "dataloader.dataset_path"
     yield settings.derive("problem.job.data", [] if data is None else [data], path)
-    save, load = settings.get("checkpoint.folder"), settings.get("checkpoint.initial_load_path")
+    save, load = settings.get("checkpoint.folder"), settings.get(LOAD)
     yield settings.derive("problem.job.checkpoint_dir", save, "checkpoint.folder")
-    yield settings.derive("problem.job.load_dir", load, "checkpoint.initial_load_path")
+    yield settings.derive("problem.job.load_dir", load, LOAD)
+    yield from _start_settings(settings, load)
     yield from settings.require("checkpoint.enable", bool(save or load), False)
     yield settings.derive_from("problem.job.checkpoint_interval", "checkpoint.interval", 500)
+
+
+def _start_settings(settings: EmittedSettings, load: Any) -> Iterator[DerivedSetting]:
+    """Yield the kind of the job, which decides what the run takes from the checkpoint ``load``.
+
+    A fine-tuning run takes the weights alone. A pretraining run takes the optimizer and the step
+    too, unless the files are weights in the format of Hugging Face.
+    """
+    path = "checkpoint.initial_load_model_only"
+    kind = "finetune" if load is not None and settings.get(path) is True else "pretrain"
+    yield settings.derive("problem.job.kind", kind, path)
+    detected = ["checkpoint.initial_load_in_hf"] if load is not None else []
+    detected += [path] if load is not None and kind == "pretrain" else []
+    for name in detected:
+        called = CodeExpression("in_hugging_face_format")
+        yield from settings.require(f"{name}.{CALLED}", called)
+        yield from settings.require(f"{name}.0", load)

@@ -66,7 +66,8 @@ def estimate_run(cost_model: CostModel, layout: Layout, estimate: Estimate, host
     best = times.best_interval_steps(step_seconds, job.steps)
     interval, wall = None, productive
     if job.checkpoint_dir is not None:
-        interval = job.checkpoint_interval or best
+        # All programs save after the last step too, so no interval is longer than the run.
+        interval = min(job.checkpoint_interval or best, job.steps)
         wall = job.steps / interval * times.wall_seconds(interval * step_seconds)
     ends = wall < inf
     gpu_hours = gpus * wall / HOUR if ends else None

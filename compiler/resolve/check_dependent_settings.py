@@ -1,14 +1,20 @@
-"""Report settings that have no effect, because of another setting or the kind of model (E14)."""
+"""Report settings that another setting makes useless or wrong.
+
+Settings without an effect get E14; checkpoints and data of a training run have codes of their own.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.check_unused_settings import is_path_in_fields, paths_of_set_fields
+from parc.compiler.spec.job_spec import JobSpec
 from parc.compiler.spec.spec import Spec, TaskSpec
 
 
@@ -84,3 +90,91 @@ def check_dependent_settings(spec: TaskSpec, model: Model, sink: Sink) -> None:
             if is_path_in_fields(path, one.paths):
                 finding = Finding(f"{path} has no effect", label=one.reason, fix=f"remove {path}")
                 sink.report("E14", finding, at=path, key=True)
+
+
+def check_checkpoints(spec: JobSpec, steps: int, sink: Sink) -> None:
+    """Report fine-tuning without a base of its own (X19), and too long an interval (X27).
+
+    ``steps`` is the number of steps of the run.
+    """
+    if spec.kind == "finetune" and spec.load_dir is None:
+        sink.report("X19", _NO_BASE, at="job.kind")
+    folders = {(one or "").rstrip("/") for one in (spec.load_dir, spec.checkpoint_dir)}
+    if spec.kind == "finetune" and len(folders) == 1 and spec.load_dir:
+        sink.report("X19", _explain_same_folder(spec.load_dir), at="job.checkpoint_dir")
+    interval = spec.checkpoint_interval
+    if spec.checkpoint_dir is None or interval == "auto" or interval <= steps:
+        return
+    length = "job.tokens" if spec.tokens else "job.steps" if spec.steps else ""
+    finding = Finding(
+        f"a run of {steps:,} steps has no checkpoint every {interval:,} steps",
+        label=f"{interval:,} > {steps:,} steps: only the end of the run is saved",
+        help=f"valid values: 1 to {steps:,}, or auto",
+        fix="job.checkpoint_interval: auto",
+        causes=(Cause(length, "the length of the run is set here"),) if length else (),
+    )
+    sink.report("X27", finding, at="job.checkpoint_interval")
+
+
+def _explain_same_folder(folder: str) -> Finding:
+    return Finding(
+        f"a finetune job saves to the folder of the checkpoint that it starts from, {folder}",
+        label="the run would continue from the checkpoint instead of starting at step 0",
+        help="valid: another folder; or job.kind pretrain, to continue the run in this folder",
+        fix=f"job.checkpoint_dir: {folder.rstrip('/')}-finetuned",
+        causes=(Cause("job.load_dir", "the checkpoint to start from is set here"),),
+    )
+
+
+_NO_BASE = Finding(
+    "a finetune job needs a checkpoint to start from, in job.load_dir",
+    label="job.load_dir is not set",
+    fix="job.load_dir: /path/to/checkpoint",
+)
+
+
+def check_data(data: tuple[str, ...], sink: Sink) -> None:
+    """Report a list of training data in which weights and paths do not alternate (X28).
+
+    Frameworks read a list as weights and paths if every second word is a number, and otherwise as
+    paths (megatron/core/datasets/utils.py, get_blend_from_list).
+    """
+    weights = {
+        place: weight for place, one in enumerate(data) if (weight := _number(one)) is not None
+    }
+    if not weights:
+        return
+    wrong = next((place for place in range(len(data)) if (place in weights) == place % 2), None)
+    if wrong is None and len(data) % 2:
+        wrong = len(data) - 1
+    valid = "valid: paths alone, or a positive weight before each path"
+    if wrong is None:
+        at = next((place for place, weight in weights.items() if not 0 < weight < inf), None)
+        if at is not None:
+            message = f"the weight {data[at]} of training data is not a positive number"
+            label = f"weight of {data[at + 1]}"
+            sink.report("X28", Finding(message, label=label, help=valid), at=f"job.data[{at}]")
+        return
+    after = f" after {data[wrong - 1]}" if wrong else ""
+    expected = "a path" if wrong in weights else "a weight"
+    if wrong in weights and wrong % 2 == 0:
+        message = f"the weight {data[wrong]} of training data has no path"
+        label = "the list ends here; a path must follow"
+    else:
+        message = f"job.data[{wrong}] is {data[wrong]}, expected {expected}{after}"
+        label = f"{len(weights)} of {len(data)} words of the list are numbers"
+    pairs = [
+        one
+        for place in range(0, len(data) - 1, 2)
+        if place in weights and place + 1 not in weights
+        for one in data[place : place + 2]
+    ]
+    fix = f"job.data: {json.dumps(pairs, ensure_ascii=False)}" if pairs else ""
+    sink.report("X28", Finding(message, label=label, help=valid, fix=fix), at=f"job.data[{wrong}]")
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

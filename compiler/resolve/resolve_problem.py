@@ -28,6 +28,7 @@ from parc.compiler.ir import (
     SizeLimit,
     ZeroPlus,
 )
+from parc.compiler.resolve.check_dependent_settings import check_checkpoints, check_data
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
 from parc.compiler.resolve.resolve_launch import (
@@ -151,9 +152,9 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
     """Return the section ``job`` with all defaults; None if the global batch has an error."""
     global_batch = _sequences_per_step(spec, sink)
     assert spec.kind != "serve"  # such a job is a ServiceSpec
-    if spec.kind == "finetune" and spec.load_dir is None:
-        sink.report("X19", _NO_CHECKPOINT, at="job.kind")
     steps = _resolve_steps(spec, global_batch or 1, sink)
+    check_checkpoints(spec, steps, sink)
+    check_data(spec.data, sink)
     rate = resolve_learning_rate(spec, steps, sink)
     if global_batch is None:
         return None
@@ -197,13 +198,6 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
     )
 
 
-_NO_CHECKPOINT = Finding(
-    "a finetune job needs a checkpoint to start from, in job.load_dir",
-    label="job.load_dir is not set",
-    fix="job.load_dir: /path/to/checkpoint",
-)
-
-
 def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:
     """Return the global batch in sequences.
 
@@ -221,7 +215,7 @@ def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:
 def _resolve_steps(spec: JobSpec, global_batch: int, sink: Sink) -> int:
     """Return the number of steps of the run.
 
-    Report a spec with both steps and tokens (X25), and tokens that do not fill one step (X28).
+    Report a spec with both steps and tokens (X25), and tokens that do not fill one step (X29).
     """
     if spec.tokens is None:
         return spec.steps or DEFAULT_STEPS
@@ -235,7 +229,7 @@ def _resolve_steps(spec: JobSpec, global_batch: int, sink: Sink) -> int:
             help="the run has one step; a letter for thousands, millions, billions or trillions "
             "may be missing, as in 300B or 1T",
         )
-        sink.report("X28", finding, at="job.tokens")
+        sink.report("X29", finding, at="job.tokens")
     if spec.steps is not None:
         # The fix keeps the longer run, because a run that is too short may go unnoticed.
         extra, other = "job.steps", "job.tokens"

@@ -102,8 +102,8 @@ class JobSpec(StrictModel):
     seed: PositiveInt = 1234
     """Random seed of the initial weights, and of the data if it is mock data."""
     data: tuple[str, ...] = ()
-    """Paths of the training data, in the notation of the framework. If empty, the framework trains
-    on mock data."""
+    """Paths of the training data, in the notation of the framework. A weight may precede each path.
+    torchtitan takes one path. If empty, the framework trains on mock data."""
     tokenizer: str | None = None
     """Tokenizer type, under the framework's name for it. If absent, the framework's type for
     Hugging Face tokenizers if job.tokenizer_model is set, otherwise its type for data that are
@@ -115,11 +115,14 @@ class JobSpec(StrictModel):
     saved."""
     checkpoint_interval: PositiveInt | Auto = "auto"
     """Number of steps between two checkpoints. auto uses the number that makes the run shortest,
-    given cluster.failures and the time that a checkpoint takes."""
+    given cluster.failures and the time that a checkpoint takes. The last step is saved too."""
     async_checkpoint: bool = False
     """Write checkpoints in a background process while training continues."""
     load_dir: str | None = None
-    """Folder of the checkpoint that the run starts from. Required if kind is finetune."""
+    """Folder of the checkpoint that the run starts from as long as checkpoint_dir has none.
+    pretrain continues it with its optimizer and its step; finetune takes the weights alone, and
+    starts at step 0. Programs with transformers, torchtitan and Megatron-Bridge also take weights
+    in the format of Hugging Face. Required if kind is finetune."""
 
 
 DEFAULT_TIE = 0.01

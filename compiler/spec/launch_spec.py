@@ -161,9 +161,10 @@ class LaunchSpec(StrictModel):
 
     program: str | None = None
     """Script that runs on each rank. If absent, the framework's own script (pretrain_gpt.py or
-    pretrain_hybrid.py of Megatron-LM), or a script that PARC emits. Two words select an emitted
-    script: transformers (fsdp, accelerate, deepspeed) builds the model with the library
-    transformers, and trainer (accelerate) also trains it with Hugging Face's Trainer."""
+    pretrain_hybrid.py of Megatron-LM), or a script that PARC emits. Three words select an emitted
+    script: decoder and transformers (fsdp, accelerate, deepspeed) build the model with PARC's own
+    decoder or with the library transformers, and trainer (accelerate) also trains it with Hugging
+    Face's Trainer."""
     args: tuple[str, ...] = ()
     """Extra arguments for the framework. An argument that the plan determines is an error."""
     omit: tuple[str, ...] = ()

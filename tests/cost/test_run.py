@@ -56,6 +56,16 @@ def test_hosts_with_fewer_gpus_than_their_base_have_a_share_of_its_power(
     assert problem.cluster.host_watts == pytest.approx(watts)
 
 
+def test_an_interval_beyond_the_run_is_reported_and_counts_as_one_checkpoint_at_the_end() -> None:
+    whole, longer = (changed(SPEC, {"job.checkpoint_interval": steps}) for steps in (2000, 9000))
+    assert error_codes(longer) == set()
+    _, sink = resolved(longer)
+    assert [one.code for one in sink.diagnostics] == ["PARC-X27"]
+    assert resolved(whole)[1].diagnostics == ()
+    assert plan_of(longer).run == plan_of(whole).run
+    assert "with a checkpoint every 2,000 steps" in summary_text(plan_of(longer))
+
+
 def test_more_frequent_failures_give_more_frequent_checkpoints_in_the_files() -> None:
     intervals = []
     for hours in (500_000, 2_000, 200):

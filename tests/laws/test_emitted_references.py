@@ -46,7 +46,7 @@ VARIANTS: tuple[Spec, ...] = (
 ELSEWHERE = {
     # The config of a Hugging Face checkpoint.
     "config.json": (
-        *("accelerate/hf_model.py", "fsdp/hf_model.py", "deepspeed/hf_model.py"),
+        *("accelerate/start.py", "deepspeed/start.py", "fsdp/start.py"),
         "kubernetes/jobset.yaml",
     ),
 }

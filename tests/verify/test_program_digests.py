@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -32,8 +33,8 @@ EMITTED_BY = {
 }
 """Backend -> examples that have its programs, except for those of ``launch.program``."""
 WORDS = {
-    "fsdp": ("transformers",),
-    "deepspeed": ("transformers",),
+    "fsdp": ("decoder", "transformers"),
+    "deepspeed": ("decoder", "transformers"),
     "accelerate": ("transformers", "trainer"),
     "megatron-bridge": (),
 }
@@ -60,8 +61,9 @@ def titan_variants() -> dict[str, ProgramDigest]:
     """Return the digests of all variants of torchtitan's module, without its settings."""
     found = {}
     for model in ("llama-3-8b", "qwen3-8b"):
-        for pp in (1, 2):
+        for pp, load in product((1, 2), (None, "/base")):
             spec = valid_spec("torchtitan", 3) | {"model": model, "layout": {"pp": pp}}
+            spec["job"] = spec["job"] | {"load_dir": load}
             (artifact,) = framework("torchtitan").emit(plan_of(spec))
             module = read_module(artifact.text)
             found[module.variant] = code_digest(module.code)

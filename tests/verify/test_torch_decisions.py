@@ -146,14 +146,14 @@ EDITS = [
         "deepspeed/train.json",
         '"seed": 1234',
         '"seed": 1',
-        'job.seed: line 31 has "seed": 1, the plan has 1234',
+        'job.seed: line 32 has "seed": 1, the plan has 1234',
     ),
     (
         "plugin",
         "accelerate/job.json",
         '"steps": 1000',
         '"steps": 10',
-        'job.steps: line 40 has "steps": 10, the plan has 1000',
+        'job.steps: line 41 has "steps": 10, the plan has 1000',
     ),
     (
         "accelerate",
@@ -167,14 +167,14 @@ EDITS = [
         "fsdp/config.json",
         '"reshard_after_forward": true',
         '"reshard_after_forward": false',
-        'layout.zero_stage: line 43 has "reshard_after_forward": false (meaning 2), the plan has 3',
+        'layout.zero_stage: line 44 has "reshard_after_forward": false (meaning 2), the plan has 3',
     ),
     (
         "torchtitan",
         "torchtitan/parc_titan.py",
         'pipeline_parallel_schedule="ZBVZeroBubble"',
         'pipeline_parallel_schedule="DualPipeV"',
-        'layout.schedule: line 153 has pipeline_parallel_schedule="DualPipeV" '
+        'layout.schedule: line 159 has pipeline_parallel_schedule="DualPipeV" '
         "(meaning 'dualpipe-v'), the plan has 'zb-v'",
     ),
 ]

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from parc.backends.megatron.arguments.arguments import Argument, planned_arguments
 from parc.backends.shared.extra_arguments import ExtraArgument, parse_extra_arguments
-from parc.backends.shared.render import render
-from parc.compiler.ir import Artifact, Plan
+from parc.backends.shared.render import render, shell_word
+from parc.compiler.ir import Artifact, Job, Plan
 
 PATH = "megatron/args.sh"
 
@@ -53,3 +53,19 @@ def _command_line_words(extra: ExtraArgument) -> tuple[str, ...]:
     if len(extra.values) == 1 and extra.values[0].startswith("-"):
         return (f"{extra.flag}={extra.values[0]}",)
     return (extra.flag, *extra.values)
+
+
+def resume_lines(job: Job) -> tuple[str, ...]:
+    """Return the lines of a launch script that let a pretraining run resume from its own folder.
+
+    ``--load`` names another folder until the run has saved a checkpoint: Megatron has no flag for a
+    second folder that keeps the optimizer and the step. The last ``--load`` is valid.
+    """
+    own = job.checkpoint_dir
+    if job.kind != "pretrain" or job.load_dir is None or own is None or own == job.load_dir:
+        return ()
+    newest = shell_word(f"{own.rstrip('/')}/latest_checkpointed_iteration.txt")
+    return (
+        "# After the first checkpoint of this run, continue from it instead of job.load_dir.",
+        f"[[ ! -e {newest} ]] || MEGATRON_ARGS+=(--load {shell_word(own)})",
+    )

@@ -291,18 +291,38 @@ def save_interval(problem: Problem, layout: Layout) -> int | None:
 
 
 def load_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the folder of the checkpoint to load.
+    """Return the folder whose newest checkpoint the run continues.
 
-    If the spec sets no such folder, the run resumes from the folder to which the run saves
-    checkpoints.
+    This is the run's own folder if the spec sets no other one, and if the run fine-tunes the
+    weights in the other one.
     """
-    return problem.job.load_dir or problem.job.checkpoint_dir
+    base = None if problem.job.kind == "finetune" else problem.job.load_dir
+    return base or problem.job.checkpoint_dir
+
+
+def pretrained_path(problem: Problem, layout: Layout) -> str | None:
+    """Return the checkpoint whose weights a fine-tuning job starts from; None for other jobs.
+
+    Megatron reads it only as long as the folder of ``--load`` has no checkpoint. It then sets
+    ``--finetune`` itself: the run starts at step 0 with a new optimizer. If neither folder has a
+    checkpoint, it raises FileNotFoundError (checkpointing.py, load_checkpoint).
+    """
+    return problem.job.load_dir if problem.job.kind == "finetune" else None
 
 
 def finetune(problem: Problem, layout: Layout) -> bool:
-    """Return True for a finetuning job.
+    """Return True for a fine-tuning job without the path of a pretrained checkpoint.
 
-    Megatron then loads only the weights of the checkpoint, and starts at step 0 with a new
-    optimizer state.
+    Megatron then loads only the weights of the checkpoint of ``--load``. A job that is started
+    again would load them again, so PARC requires ``load_dir`` (X19).
     """
-    return problem.job.kind == "finetune"
+    return problem.job.kind == "finetune" and problem.job.load_dir is None
+
+
+def requires_checkpoint(problem: Problem, layout: Layout) -> bool:
+    """Return True to stop if ``load_dir`` has no checkpoint, instead of training random weights.
+
+    The run's own folder has none before the first start.
+    """
+    job = problem.job
+    return job.kind == "pretrain" and job.load_dir not in (None, job.checkpoint_dir)

@@ -199,20 +199,6 @@ def null_tokenizer_size(problem: Problem, layout: Layout) -> int | None:
     return problem.model.vocab if tokenizer_type(problem) == NULL_TOKENIZER else None
 
 
-def pretrained_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the checkpoint whose weights a finetuning job starts from; None for other jobs.
-
-    It has Megatron's format, or is a folder of Hugging Face.
-    """
-    return problem.job.load_dir if problem.job.kind == "finetune" else None
-
-
-def resumed_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the checkpoint to resume from: ``load_dir`` of the spec, else the run's own."""
-    own = None if problem.job.kind == "finetune" else problem.job.load_dir
-    return own or problem.job.checkpoint_dir
-
-
 def loads_weights_only(problem: Problem, layout: Layout) -> bool | None:
     """Return True if a finetuning job loads only the weights of ``checkpoint.load``, else None."""
     job = problem.job

@@ -327,13 +327,14 @@ def _checkpoints(settings: EmittedSettings) -> Iterator[Flag]:
     own = settings.get("checkpoint.save")
     fresh = settings.get("checkpoint.finetune") is True
     if weights is not None:
-        yield "load", first, (str(weights),)
-        if path != plain_text(own):
-            yield load, load, (str(path),)
-    elif path is not None:
+        yield "pretrained-checkpoint", first, (str(weights),)
+    if path is not None:
         yield "load", load, (str(path),)
-    if weights is not None or fresh:
-        yield "finetune", first if weights is not None else "checkpoint.finetune", ()
+    if weights is None and path is not None and path != plain_text(own):
+        # pretrain.py stops if the folder of another run has no checkpoint.
+        yield "exit-on-missing-checkpoint", load, ()
+    if fresh:
+        yield "finetune", "checkpoint.finetune", ()
     persistent = "checkpoint.use_persistent_ckpt_worker"
     if settings.get("checkpoint.async_save") is True and settings.get(persistent, True) is True:
         yield "use-persistent-ckpt-worker", persistent, ()

@@ -171,7 +171,9 @@ COMPOSED = {
     "overlap-param-gather": "ddp.overlap_param_gather",
     "mock-data": "dataset.data_path",
     "load": "checkpoint.load",
-    "finetune": "checkpoint.pretrained_checkpoint",
+    "pretrained-checkpoint": "checkpoint.pretrained_checkpoint",
+    "exit-on-missing-checkpoint": "checkpoint.load",
+    "finetune": "checkpoint.finetune",
     "use-persistent-ckpt-worker": "checkpoint.use_persistent_ckpt_worker",
 }
 """Flag that follows from several fields, or from a value in another notation -> main field."""

@@ -18,6 +18,7 @@ from parc.backends.megatron.launch_files.import_pattern import (
 from parc.backends.megatron.launch_files.import_rest import (
     IN_SAMPLES,
     convert_sample_counts,
+    derive_base,
     pin_megatron_defaults,
     report_flags_without_field,
     report_planned_value_differences,
@@ -155,6 +156,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _derive_precision(spec.pop("precision", {}), job)
     derive_sharding(spec.pop("sharding", {}), dynamic, reading)
+    derive_base(spec.pop("base", {}), job)
     style = spec.pop("wsd", {}).get("style", "exponential")
     _add_optimizer_defaults(style, job, dynamic, reading)
     if (vpp := _virtual_stages(spec.pop("virtual", {}).get("layers"), spec, dynamic)) is not None:

@@ -108,6 +108,18 @@ def pin_megatron_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> Non
         layout.setdefault("etp", layout["tp"])
 
 
+def derive_base(written: dict[str, Any], job: dict[str, Any]) -> None:
+    """Set the checkpoint whose weights a run fine-tunes, from ``--pretrained-checkpoint``.
+
+    The folder of ``--load`` is then that of the run's own checkpoints.
+    """
+    if path := written.get("path"):
+        own = job.get("load_dir")
+        job |= {"kind": "finetune", "load_dir": path}
+        if own is not None:
+            job.setdefault("checkpoint_dir", own)
+
+
 def convert_sample_counts(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
     """Convert flags that count sequences to numbers of steps; return all other flags.
 

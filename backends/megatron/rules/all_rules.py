@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.megatron.rules.context import CONTEXT_RULES
+from parc.backends.megatron.rules.data import data_rules
 from parc.backends.megatron.rules.experts import expert_rules
 from parc.backends.megatron.rules.graphs import GRAPH_RULES
 from parc.backends.megatron.rules.inexpressible_features import inexpressible_feature_rules
@@ -29,6 +30,8 @@ def megatron_rules(problem: Problem) -> tuple[Rule, ...]:
         # Features without a flag come first: no change of the layout can help.
         *inexpressible_feature_rules(problem),
         *tokenizer_rules(problem),
+        *data_rules(problem),
+        *data_rules(problem),
         *MESH_RULES,
         *WEIGHT_SHARD_RULES,
         *mixer_rules(problem),

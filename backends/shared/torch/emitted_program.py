@@ -1,12 +1,14 @@
 """Training programs that PARC emits for fsdp, accelerate and deepspeed.
 
-``launch.program`` contains the path of the user's program, or one of the words in ``EMITTED``. If
-the spec does not set it, the emitted program builds PARC's own decoder if the decoder has all
-features of the model, and otherwise the model of the library transformers.
+``launch.program`` contains the path of the user's program, or one of the words in ``WORDS``. If the
+spec does not set it, the emitted program builds PARC's own decoder if the decoder has all features
+of the model, and otherwise the model of the library transformers. Fine-tuning starts from published
+weights, which only the library reads, so it uses the library wherever that has the model.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -21,6 +23,8 @@ from parc.compiler.ir.rule import Rule
 
 ProgramKind = Literal["", "decoder", "transformers", "trainer"]
 EMITTED = ("transformers", "trainer")
+"""Programs that build the model with the library transformers."""
+WORDS: tuple[ProgramKind, ...] = ("decoder", "transformers", "trainer")
 """Values of ``launch.program`` that name a program which PARC emits."""
 # transformers 5.20: models whose code is only in their repositories, and multi-modal models.
 _REMOTE_CODE = (
@@ -34,6 +38,8 @@ _NO_CAUSAL_CLASS = (
     *("qwen3_vl_text", "qwen3_vl_moe_text", "glm_image_text", "glm_ocr_text", "molmo2_text"),
     *("cosmos3_edge_text", "granite_docling_text", "step3p5"),
 )
+_REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+")
+"""Text in ``job.load_dir`` that names a repository, as the emitted start.py reads it."""
 MissingParts = Callable[[Model], Sequence[str]]
 """Function that returns descriptions of the features which PARC's decoder for a target lacks."""
 
@@ -41,19 +47,16 @@ MissingParts = Callable[[Model], Sequence[str]]
 def own_program(problem: Problem) -> str:
     """Return the path of the user's training program; empty if PARC emits the program."""
     program = problem.launch.program
-    return "" if program in EMITTED else program
+    return "" if program in WORDS else program
 
 
 def program_kind(problem: Problem, missing_parts: MissingParts) -> ProgramKind:
     """Return which program PARC emits; "" if the job starts the user's program."""
-    word = problem.launch.program
-    if word == "trainer":
-        return "trainer"
-    if word == "transformers":
-        return "transformers"
-    if word:
-        return ""
-    return "transformers" if missing_parts(problem.model) else "decoder"
+    program = problem.launch.program
+    if program:
+        return next((word for word in WORDS if word == program), "")
+    reads_weights = problem.job.kind == "finetune" and not why_not_in_transformers(problem.model)
+    return "transformers" if reads_weights or missing_parts(problem.model) else "decoder"
 
 
 def transformers_source(model: Model) -> str:
@@ -96,6 +99,8 @@ def program_rules(
     kind = program_kind(problem, missing_parts)
     if kind == "trainer" and framework != "accelerate":
         return (always_violated_rule("E10", ("launch.program",), _explain_trainer(framework)),)
+    if kind == "decoder":
+        return _decoder_rules(problem, framework, missing_parts)
     if kind not in EMITTED:
         return ()
     why = why_not_in_transformers(problem.model)
@@ -106,6 +111,38 @@ def program_rules(
     if framework != "fsdp":
         return (_unsplit_rule(framework, ("tp", "cp", "pp", "ep")),)
     return (_unsplit_rule(framework, ("cp", "pp", "ep")), *tensor_plan_rules(framework))
+
+
+def _decoder_rules(
+    problem: Problem, framework: str, missing_parts: MissingParts
+) -> tuple[Rule, ...]:
+    """Return rules (E10) that PARC's own decoder has all parts and can read the first weights."""
+    lacks, load = missing_parts(problem.model), problem.job.load_dir or ""
+    if lacks:
+        finding = Finding(
+            message=f"PARC's own decoder for {framework} cannot build {problem.model.name}",
+            label=f"it has no {', no '.join(lacks)}",
+            help="valid: transformers, or the path of your program",
+            fix="launch.program: transformers",
+            targets=(framework,),
+        )
+        return (always_violated_rule("E10", ("launch.program",), finding),)
+    # The decoder of accelerate is a class of transformers.
+    if framework == "accelerate" or not _REPOSITORY.fullmatch(load):
+        return ()
+    why = why_not_in_transformers(problem.model)
+    finding = Finding(
+        message=f"PARC's own decoder for {framework} cannot read weights in the format of Hugging "
+        "Face",
+        label=f"{load} is a repository of such weights; the decoder reads only its own checkpoints",
+        help=f"set launch.program to your own program ({why})"
+        if why
+        else "set launch.program to transformers, or job.load_dir to the absolute path of a "
+        "checkpoint of the same program",
+        fix=f"launch.program: {'train.py' if why else 'transformers'}",
+        targets=(framework,),
+    )
+    return (always_violated_rule("E10", ("job.load_dir",), finding),)
 
 
 def _explain_no_program(
@@ -174,11 +211,12 @@ def _unsplit_rule(framework: str, fields: tuple[str, ...]) -> Rule:
         return any(getattr(layout, name) > 1 for name in fields)
 
     def explain(problem: Problem, layout: Layout) -> Finding:
-        del problem
         axes = {name: getattr(layout, name) for name in fields}
         above = {name: size for name, size in axes.items() if size > 1}
         whole = f"{', '.join(fields[:-1])} and {fields[-1]}"
-        axis, other = " and tensor-parallel", ""
+        axis, other, decoder = " and tensor-parallel", "", ""
+        if problem.job.kind == "finetune" and not problem.launch.program:
+            decoder = ", or to decoder, which starts from its own checkpoints"
         if "tp" in fields:
             axis, other = "", "; fsdp also splits over tp the models that have a plan for it"
         return Finding(
@@ -186,7 +224,7 @@ def _unsplit_rule(framework: str, fields: tuple[str, ...]) -> Rule:
             f"{axis} ranks",
             label=", ".join(f"{name} is {size}, must be 1" for name, size in above.items()),
             help=f"valid: {whole} 1 with any zero_stage and dp_shard{other}; or set launch.program "
-            "to your own program",
+            f"to your own program{decoder}",
             fix=", ".join(f"layout.{name}: 1" for name in above),
             targets=(framework,),
         )
@@ -200,18 +238,22 @@ def data_file(folder: str, plan: str) -> Artifact:
     return Artifact(f"{folder}/data.py", render("torch", "data.py.j2", {"plan": plan}))
 
 
-def model_file(
-    folder: str,
-    plan: str,
-    load: str = 'PLAN["load_dir"]',
-    meta: bool = False,
-    sizes: bool = False,
+def start_file(
+    folder: str, plan: str, save: str = 'PLAN["checkpoint_dir"]', load: str = 'PLAN["load_dir"]'
 ) -> Artifact:
+    """Return ``<folder>/start.py``, which decides from which checkpoint or weights the run starts.
+
+    ``save`` and ``load`` are the Python expressions of the folders in the JSON file ``plan``.
+    """
+    values = {"plan": plan, "save": save, "load": load}
+    return Artifact(f"{folder}/start.py", render("torch", "start.py.j2", values))
+
+
+def model_file(folder: str, plan: str, meta: bool = False, sizes: bool = False) -> Artifact:
     """Return ``<folder>/hf_model.py``, which builds the model that the JSON file ``plan`` names.
 
-    ``load`` is the Python expression of the folder in the plan from which the run starts. With
-    ``meta``, the module also initializes a model that was created on the device
-    meta. With ``sizes``, it also builds a Llama from the sizes in ``plan``.
+    With ``meta``, the module also initializes a model that was created on the device meta. With
+    ``sizes``, it also builds a Llama from the sizes in ``plan``.
     """
-    values = {"plan": plan, "load": load, "meta": meta, "sizes": sizes}
+    values = {"plan": plan, "meta": meta, "sizes": sizes}
     return Artifact(f"{folder}/hf_model.py", render("torch", "hf_model.py.j2", values))

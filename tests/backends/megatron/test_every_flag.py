@@ -93,7 +93,8 @@ JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
         {"data": ("/a",)},
         "+--data-path /a +--split 100,0,0 ---mock-data ---moe-router-force-load-balancing",
     ),
-    ("dense", {"load_dir": "/l"}, "+--load /l"),
+    ("dense", {"load_dir": "/l"}, "+--load /l +--exit-on-missing-checkpoint"),
+    ("dense", {"load_dir": "/l", "kind": "finetune"}, "+--pretrained-checkpoint /l"),
     ("dense", {"kind": "finetune"}, "+--finetune"),
 )
 LAYOUTS: tuple[tuple[str, dict[str, Any], str], ...] = (

@@ -48,6 +48,7 @@ def test_the_fsdp_config_has_exactly_the_keys_that_the_program_reads() -> None:
     config = json.loads(files["fsdp/config.json"])
     read = read_keys(files["fsdp/train.py"] + files["fsdp/parallelize.py"], "CONFIG")
     read |= read_keys(files["fsdp/learning_rate.py"], "plan")
+    read |= read_keys(files["fsdp/start.py"], "PLAN")
     read |= read_keys(files["fsdp/data.py"], "PLAN") | read_keys(files["fsdp/model.py"], "CONFIG")
     assert read == config.keys()
     assert read_keys(files["fsdp/model.py"], "config") == config["model"].keys()
@@ -64,6 +65,7 @@ def test_the_accelerate_job_has_exactly_the_keys_that_the_program_reads() -> Non
     job = json.loads(files["accelerate/job.json"])
     read = read_keys(files["accelerate/train.py"].replace("'", '"'), "JOB")
     read |= read_keys(files["accelerate/learning_rate.py"], "plan")
+    read |= read_keys(files["accelerate/start.py"], "PLAN")
     read |= read_keys(files["accelerate/data.py"] + files["accelerate/hf_model.py"], "PLAN")
     # The verifier reads the number of layers from its own key for every kind of program.
     assert read | {"layers"} == job.keys()

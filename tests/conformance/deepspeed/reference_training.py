@@ -23,7 +23,7 @@ def main() -> None:
     settings["topology"] = dict.fromkeys(settings["topology"], 1)
     settings["recompute"] = False
     alone = Path(sys.argv[2])
-    for name in ("model.py", "train.py", "data.py"):
+    for name in ("model.py", "train.py", "checkpoints.py", "start.py", "data.py"):
         (alone / name).write_text((folder / name).read_text("utf-8"), "utf-8")
     (alone / "train.json").write_text(json.dumps(settings), "utf-8")
     sys.path.insert(0, str(alone))
@@ -49,6 +49,8 @@ def train(config: dict, steps: int, samples: int) -> None:
         schedule.step()
         optimizer.zero_grad()
         print(f"step {step + 1} loss {loss.item():.6f}", flush=True)
+    loss, _ = model(*batch(0, samples, 0, "cpu"))
+    print(f"trained weights, first batch: loss {loss.item():.6f}")
 
 
 if __name__ == "__main__":

@@ -71,10 +71,16 @@ def spec_of(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Return the losses of one process of plain torch."""
+def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the output of one process of plain torch."""
     folder = write_files(spec_of({"dp": 4}), tmp_path_factory.mktemp("one"))
-    found = losses(reference(REFERENCE, str(folder / "deepspeed"), str(folder)))
+    return reference(REFERENCE, str(folder / "deepspeed"), str(folder))
+
+
+@pytest.fixture(scope="module")
+def expected(alone: str) -> list[float]:
+    """Return the losses of one process of plain torch."""
+    found = losses(alone)
     assert len(found) == 4
     assert len(set(found)) == 4
     return found
@@ -89,6 +95,28 @@ def test_a_launch_trains_to_the_losses_of_plain_torch(
     assert found == pytest.approx(expected, abs=2e-5)
 
 
+@pytest.mark.parametrize("name", ["zero-1", "zero-3", "pipeline"])
+def test_fine_tuning_starts_at_step_0_with_the_weights_of_another_run(
+    name: str, tmp_path: Path, expected: list[float], alone: str
+) -> None:
+    base = tmp_path / "base"
+    first = spec_of(LAYOUTS[name])
+    first["job"] = TINY["job"] | {"checkpoint_dir": str(base)}
+    tuned = {"kind": "finetune", "load_dir": str(base), "checkpoint_dir": str(tmp_path / "saved")}
+    second = first | {"job": TINY["job"] | tuned, "name": "tuned"}
+    script = write_files(second, tmp_path / "second") / "torchrun/launch.sh"
+    with pytest.raises(AssertionError, match="base does not contain a checkpoint"):
+        run_script(script)
+    folder = write_files(first, tmp_path / "first")
+    trained = losses(run_script(folder / "torchrun/launch.sh"))
+    assert trained == pytest.approx(expected, abs=2e-5)
+    output = run_script(script)
+    assert re.findall(r"step (\d+) loss", output) == ["1", "2", "3", "4"]
+    (first_loss,) = re.findall(r"first batch: loss (\d+\.\d{6})", alone)
+    assert losses(output)[0] == pytest.approx(float(first_loss), abs=2e-5)
+    assert losses(output)[0] != pytest.approx(expected[0], abs=1e-4)
+
+
 def test_the_deepspeed_launcher_starts_the_same_run(tmp_path: Path, expected: list[float]) -> None:
     folder = write_files(spec_of({"dp": 4, "zero_stage": 3}), tmp_path)
     output = run_script(folder / "deepspeed/launch.sh")
@@ -101,3 +129,22 @@ def test_a_model_with_experts_trains(tmp_path: Path) -> None:
     found = losses(run_script(write_files(spec, tmp_path) / "torchrun/launch.sh"))
     assert len(found) == 4
     assert max(found) < 7
+
+
+def set_steps(folder: Path, steps: int) -> None:
+    """Let the run end early, as if the job had been stopped."""
+    file = folder / "deepspeed/train.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"steps": steps}), "utf-8")
+
+
+@pytest.mark.parametrize("name", ["zero-3", "pipeline", "AutoTP"])
+def test_the_next_job_continues_from_the_last_checkpoint(
+    name: str, tmp_path: Path, expected: list[float]
+) -> None:
+    job = TINY["job"] | {"checkpoint_dir": str(tmp_path / "saved"), "checkpoint_interval": 2}
+    folder = write_files(spec_of(LAYOUTS[name]) | {"job": job}, tmp_path)
+    set_steps(folder, 3)  # the last checkpoint is that of the end, not of the interval
+    script = folder / "torchrun/launch.sh"
+    assert losses(run_script(script)) == pytest.approx(expected[:3], abs=2e-5)
+    set_steps(folder, 4)
+    assert losses(run_script(script)) == pytest.approx(expected[3:], abs=2e-5)

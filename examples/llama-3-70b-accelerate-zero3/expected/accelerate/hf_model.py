@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from start import pretrained_weights
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel
 
 PLAN = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
 MODEL = PLAN["model"]
-LOAD = PLAN["load_dir"]  # weights to start from; empty: random weights
 SIZES = {"num_hidden_layers": "layers", "hidden_size": "hidden", "vocab_size": "vocab"}
 BALANCE = MODEL.get("aux_loss_coefficient", 0.0)  # weight of the load balance of experts
 
@@ -19,7 +19,7 @@ def model_config() -> PreTrainedConfig:
     """Return the config of the model; exit if it is not the model of the plan."""
     if "source" not in MODEL:  # a Llama with the sizes of the spec
         return LlamaConfig(**MODEL, use_cache=False)
-    source = LOAD if has_pretrained_weights() else MODEL["source"]
+    source = pretrained_weights() or MODEL["source"]
     if source.endswith(".json"):  # relative to the folder of the spec, in or above this folder
         folders = (Path.cwd(), *Path(__file__).resolve().parents)
         source = next((str(one / source) for one in folders if (one / source).is_file()), source)
@@ -43,17 +43,10 @@ def build_model(dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(model_config(), dtype=dtype)
 
 
-def has_pretrained_weights() -> bool:
-    """Return True if LOAD is a hub repository or has a config.json; checkpoints have none."""
-    folder = Path(LOAD or ".")
-    is_repository = LOAD.count("/") == 1 and not folder.exists()
-    return bool(LOAD) and (is_repository or (folder / "config.json").is_file())
-
-
 def pretrained_model(dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """Return the model with the weights of LOAD: a folder, or the name of a hub repository."""
+    """Return the model with the weights that job.load_dir names."""
     config = model_config()
-    return AutoModelForCausalLM.from_pretrained(LOAD, config=config, dtype=dtype)
+    return AutoModelForCausalLM.from_pretrained(pretrained_weights(), config=config, dtype=dtype)
 
 
 def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:

@@ -15,8 +15,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, DummyOptim, GradientAccumulationPlugin
 from data import announce, sequence
-from hf_model import build_model, has_pretrained_weights, loss_of, pretrained_model
+from hf_model import build_model, loss_of, pretrained_model
 from learning_rate import learning_rate
+from start import SAVE, Start, find_start, pretrained_weights
 from torch.utils.data import DataLoader, Dataset
 
 JOB = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
@@ -60,7 +61,7 @@ def set_reduce_format(accelerator: Accelerator) -> None:
 def build() -> torch.nn.Module:
     """Return the model; with DeepSpeed's ZeRO-3, transformers creates it in shards."""
     torch.manual_seed(JOB["seed"])
-    model = pretrained_model() if has_pretrained_weights() else build_model()
+    model = pretrained_model() if pretrained_weights() else build_model()
     if JOB["gradient_checkpointing"]:
         model.gradient_checkpointing_enable()
     return model.train()
@@ -80,20 +81,31 @@ def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.opti
     )
 
 
-def resume(accelerator: Accelerator) -> int:
-    """Load the newest checkpoint, if any, and return the number of its step."""
-    for folder in filter(None, (JOB["checkpoint_dir"], JOB["load_dir"])):
-        found = {int(one.name[5:]): one for one in Path(folder).glob("step-*")}
-        if found:
-            accelerator.load_state(str(found[max(found)]))
-            return max(found)
-    return 0
+def newest(folder: str) -> str | None:
+    """Return the newest checkpoint in a folder, if any."""
+    names = [str(one) for one in Path(folder).glob("step-*")]
+    return max(names, key=step_of, default=None)
+
+
+def step_of(checkpoint: str) -> int:
+    """Return the number of steps of a checkpoint."""
+    return int(checkpoint.rpartition("-")[2])
+
+
+def load(accelerator: Accelerator, start: Start, steps: int) -> int:
+    """Load the checkpoint from which the run starts, if any, and return its number of steps."""
+    if not start.checkpoint:
+        return 0
+    done = step_of(start.checkpoint)
+    start.check_steps(done, steps)
+    accelerator.load_state(start.checkpoint)
+    return done
 
 
 def export(accelerator: Accelerator, model: torch.nn.Module) -> None:
     """Save the weights in the format of Hugging Face."""
     accelerator.unwrap_model(model).save_pretrained(
-        f"{JOB['checkpoint_dir']}/hugging-face",
+        f"{SAVE}/hugging-face",
         is_main_process=accelerator.is_main_process,
         state_dict=accelerator.get_state_dict(model),
     )
@@ -106,13 +118,14 @@ def main() -> None:
     accelerator = Accelerator(gradient_accumulation_plugin=accumulation())  # other settings: config.yaml
     if accelerator.is_main_process:
         announce()
+    start = find_start(newest, "step-N", reads_weights=False)
     if accelerator.is_fsdp2:
         set_reduce_format(accelerator)
     model = build()
     optimizer = optimizer_of(model, accelerator)
     loader = DataLoader(Sequences(args.steps, model.config.vocab_size), batch_size=JOB["micro_batch"])
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    step, losses, start = resume(accelerator), [], time.perf_counter()
+    step, losses, begin = load(accelerator, start, args.steps), [], time.perf_counter()
     batches = accelerator.skip_first_batches(loader, step * JOB["gradient_accumulation_steps"])
     for tokens in batches:
         if accelerator.distributed_type != DistributedType.DEEPSPEED:
@@ -132,12 +145,13 @@ def main() -> None:
             continue
         step += 1
         mean = accelerator.reduce(torch.stack(losses).mean(), "mean").item()
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - begin
         accelerator.print(f"step {step} loss {mean:.6f} seconds {seconds:.3f}", flush=True)
-        losses, start = [], time.perf_counter()
-        if JOB["checkpoint_dir"] and step % JOB["checkpoint_interval"] == 0:
-            accelerator.save_state(f"{JOB['checkpoint_dir']}/step-{step}")
-    if JOB["checkpoint_dir"]:
+        losses, begin = [], time.perf_counter()
+        due = step % JOB["checkpoint_interval"] == 0 or step == args.steps
+        if SAVE and due:
+            accelerator.save_state(f"{SAVE}/step-{step}")
+    if SAVE:
         export(accelerator, model)
     accelerator.end_training()
 

@@ -16,11 +16,13 @@ import torch.distributed.checkpoint as dcp
 from data import announce, sequence
 from learning_rate import learning_rate
 from parallelize import CONFIG, DTYPES, apply, build_mesh, data_parallel_place, replicate
+from start import SAVE, Start, find_start
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     get_state_dict,
+    set_model_state_dict,
     set_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh
@@ -122,54 +124,62 @@ def build(mesh: DeviceMesh, device: torch.device, dtype: torch.dtype | None) -> 
     return replicate(model, mesh) if CONFIG["strategy"] == "ddp" else model
 
 
+def newest(folder: str) -> str | None:
+    """Return the newest complete checkpoint in ``folder``, or ``folder`` if it is one."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    found = [folder, *(f"{folder}/{name}" for name in names)]
+    whole = [one for one in found if step_of(one) >= 0 and os.path.exists(f"{one}/.metadata")]
+    return max(whole, key=step_of, default=None)
+
+
+def step_of(checkpoint: str) -> int:
+    """Return the number of steps of a checkpoint, -1 for other folders."""
+    name, _, number = os.path.basename(checkpoint.rstrip("/")).partition("-")
+    return int(number) if name == "step" and number.isdigit() else -1
+
+
 class Checkpoints:
-    """Periodic checkpoints; loading and saving are no-ops if no folder is configured."""
+    """Checkpoints of a model and its optimizer; saving is a no-op if no folder is configured."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer
-        self.folder, self.every = CONFIG["checkpoint_dir"], CONFIG["checkpoint_interval"]
 
-    def load(self) -> int:
-        """Load the newest checkpoint, if any, and return the first step to run."""
-        source = self.newest(self.folder) or self.newest(CONFIG["load_dir"])
-        if source is None:
+    def load(self, start: Start, steps: int) -> int:
+        """Load the checkpoint from which the run starts, and return the first step to run."""
+        if not start.checkpoint:
             return 0
+        if start.weights_only:
+            weights = {"model": get_model_state_dict(self.model)}
+            dcp.load(weights, checkpoint_id=start.checkpoint)
+            set_model_state_dict(self.model, weights["model"])
+            return 0
+        start.check_steps(step_of(start.checkpoint), steps)
         model, optimizer = get_state_dict(self.model, self.optimizer)
         state = {"model": model, "optimizer": optimizer}
-        dcp.load(state, checkpoint_id=source)
+        dcp.load(state, checkpoint_id=start.checkpoint)
         set_state_dict(
             self.model,
             self.optimizer,
             model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
         )
-        return int(source.rpartition("-")[2])
+        return step_of(start.checkpoint)
 
-    @staticmethod
-    def newest(folder: str | None) -> str | None:
-        """Return the newest complete checkpoint; only those have .metadata."""
-        if not folder or not os.path.isdir(folder):
-            return None
-        names = [name for name in os.listdir(folder) if name.startswith("step-")]
-        whole = [name for name in names if os.path.exists(f"{folder}/{name}/.metadata")]
-        latest = max(whole, key=lambda name: int(name[5:]), default=None)
-        return latest and f"{folder}/{latest}"
-
-    def save(self, step: int) -> None:
-        """Save a checkpoint if one is due after ``step`` steps."""
-        if self.folder and step % self.every == 0:
+    def save(self, step: int, last: int) -> None:
+        """Save a checkpoint if one is due after ``step`` steps, and after the last step."""
+        if SAVE and (step % CONFIG["checkpoint_interval"] == 0 or step == last):
             model, optimizer = get_state_dict(self.model, self.optimizer)
             state = {"model": model, "optimizer": optimizer}
-            dcp.save(state, checkpoint_id=f"{self.folder}/step-{step}")
+            dcp.save(state, checkpoint_id=f"{SAVE}/step-{step}")
 
     def export(self) -> None:
         """Save the weights in the format of Hugging Face, which PARC's own decoder does not have."""
         whole = getattr(self.model, "module", self.model)
-        if self.folder and hasattr(whole, "save_pretrained"):
+        if SAVE and hasattr(whole, "save_pretrained"):
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
             state = get_model_state_dict(self.model, options=options)
             if dist.get_rank() == 0:
-                whole.save_pretrained(f"{self.folder}/hugging-face", state_dict=state)
+                whole.save_pretrained(f"{SAVE}/hugging-face", state_dict=state)
 
 
 def main() -> None:
@@ -182,6 +192,9 @@ def main() -> None:
     if args.device == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if args.device == "cuda" else "gloo")
+    start = find_start(
+        newest, "step-N with .metadata", reads_pretrained="source" in CONFIG["model"]
+    )
     mesh = build_mesh(args.device)
     dtype = DTYPES[args.dtype] if args.dtype else None
     model = build(mesh, device, dtype)
@@ -189,9 +202,9 @@ def main() -> None:
     checkpoints = Checkpoints(model, optimizer)
     if dist.get_rank() == 0:
         announce()
-    first = checkpoints.load()
+    first = checkpoints.load(start, args.steps)
     for step in range(first, args.steps):
-        start = time.perf_counter()
+        begin = time.perf_counter()
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, CONFIG)
         batches = [tokens.to(device) for tokens in micro_batches(step, mesh)]
@@ -201,9 +214,9 @@ def main() -> None:
         loss = train_step(model, optimizer, batches, number_format)
         dist.all_reduce(loss)
         if dist.get_rank() == 0:
-            mean, seconds = loss.item() / dist.get_world_size(), time.perf_counter() - start
+            mean, seconds = loss.item() / dist.get_world_size(), time.perf_counter() - begin
             print(f"step {step + 1} loss {mean:.6f} seconds {seconds:.3f}", flush=True)
-        checkpoints.save(step + 1)
+        checkpoints.save(step + 1, args.steps)
     checkpoints.export()
     dist.barrier()
     dist.destroy_process_group()

@@ -1,11 +1,13 @@
 """Training sequences of the job in train.json, the same for every number of ranks.
 
 `data` lists the files: .npy or int32 token ids (any other suffix), or text (.txt, .jsonl with the key
-"text"), which needs the library datasets and a `tokenizer`. Without files, the tokens are random.
+"text"), which needs the library datasets and a `tokenizer`. Weights may precede the files. Without
+files, the tokens are random.
 """
 
 import json
 import os
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -29,14 +31,45 @@ def sequence(number: int, vocab: int) -> torch.Tensor:
     if not PLAN["data"]:
         generator = torch.Generator().manual_seed(PLAN["seed"] + number)
         return torch.randint(vocab, (LENGTH,), generator=generator)
-    files = len(PLAN["data"])
-    path = PLAN["data"][number // PLAN["global_batch"] % files]
+    step, place = divmod(number, PLAN["global_batch"])
+    path, earlier = file_of(step)
+    index = earlier * PLAN["global_batch"] + place
     if path.endswith(TEXT):
         rows = text_rows(path)
-        return torch.tensor(rows[number % len(rows)]["ids"])
+        return torch.tensor(rows[index % len(rows)]["ids"])
     tokens = tokens_of(path)
-    place = number * LENGTH % (len(tokens) - LENGTH + 1)
+    place = index * LENGTH % (len(tokens) - LENGTH + 1)
     return tokens[place : place + LENGTH].long()
+
+
+TURNS: list[tuple[str, int]] = []  # step -> its file, and the number of earlier steps with it
+READ: Counter[int] = Counter()  # position of a file -> number of steps in TURNS with it
+
+
+def file_of(step: int) -> tuple[str, int]:
+    """Return the file that a step reads, and the number of earlier steps that read it.
+
+    The next file is the one that lacks most of its share of the steps: without weights, the files
+    take turns.
+    """
+    files, shares = shares_of_files()
+    while len(TURNS) <= step:
+        lacks = [share * (len(TURNS) + 1) - READ[file] for file, share in enumerate(shares)]
+        file = lacks.index(max(lacks))
+        TURNS.append((files[file], READ[file]))
+        READ[file] += 1
+    return TURNS[step]
+
+
+@cache
+def shares_of_files() -> tuple[list[str], list[float]]:
+    """Return the files, and the share of the steps that reads each of them."""
+    words = PLAN["data"]
+    try:
+        weights, files = [float(one) for one in words[::2]], words[1::2]
+    except ValueError:  # no weights
+        weights, files = [1.0] * len(words), words
+    return files, [weight / sum(weights) for weight in weights]
 
 
 @cache

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import deepspeed
 import torch
+from checkpoints import load, save_if_due, start_of_run
 from data import announce, sequence
 from deepspeed import comm as dist
 from deepspeed.accelerator import get_accelerator
@@ -128,6 +129,7 @@ def main():
         raise SystemExit(f"train.json needs another number of ranks than {dist.get_world_size()}")
     if dist.get_rank() == 0:
         announce()
+    start = start_of_run(reads_pretrained=False)
     device = torch.device(get_accelerator().current_device_name())
     topology = PipeModelDataParallelTopology(PIPE, TENSOR, DATA) if PIPE > 1 else None
     Groups.create(topology)
@@ -141,15 +143,12 @@ def main():
         mpu=Groups() if SEQUENCE > 1 else None,
     )
     replica = dist.get_rank() // (SEQUENCE * TENSOR) % DATA
-    disk = PLAN.get("checkpoint", {})
-    if "load" in disk:
-        engine.load_checkpoint(disk["load"])
+    load(engine, start)
     for step in range(engine.global_steps, PLAN["steps"]):
         loss = step_of(engine, step, replica, device)
         if dist.get_rank() == 0:
             print(f"step {step + 1} loss {loss:.6f}", flush=True)
-        if "save" in disk and (step + 1) % disk["interval"] == 0:
-            engine.save_checkpoint(disk["save"])
+        save_if_due(engine, step + 1)
     dist.barrier()  # a rank that exits early could break communication of other ranks
     dist.destroy_process_group()
 

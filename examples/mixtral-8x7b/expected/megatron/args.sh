@@ -72,8 +72,8 @@ MEGATRON_ARGS=(
   # checkpoint
   --save /lustre/checkpoints/mixtral-8x7b-tuned
   --save-interval 1852
-  --load /lustre/checkpoints/mixtral-8x7b-base
-  --finetune
+  --load /lustre/checkpoints/mixtral-8x7b-tuned
+  --pretrained-checkpoint /lustre/checkpoints/mixtral-8x7b-base
   --exit-signal-handler
   --ckpt-format torch_dist
   # log

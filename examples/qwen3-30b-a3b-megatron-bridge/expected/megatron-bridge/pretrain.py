@@ -31,6 +31,7 @@ from megatron.bridge.training.config import (
 from megatron.bridge.training.gpt_step import forward_step
 from megatron.bridge.training.mixed_precision import bf16_mixed
 from megatron.bridge.training.pretrain import pretrain
+from megatron.bridge.training.utils.checkpoint_utils import checkpoint_exists, is_hf_checkpoint_dir
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from omegaconf import OmegaConf
@@ -73,12 +74,23 @@ def recipe(file: str, overrides: list[str]) -> ConfigContainer:
     return config
 
 
+def choose_checkpoint(checkpoint: CheckpointConfig) -> None:
+    """Continue from the run's own checkpoints once there are some, until then from another folder."""
+    if checkpoint.save and checkpoint_exists(checkpoint.save):
+        checkpoint.load = checkpoint.save
+    elif checkpoint.load and checkpoint.load != checkpoint.save:
+        if not (checkpoint_exists(checkpoint.load) or is_hf_checkpoint_dir(checkpoint.load)):
+            raise SystemExit(f"checkpoint.load: {checkpoint.load} contains no checkpoint")
+
+
 def main() -> None:
     """Train; data is random tokens if config.yaml has no dataset.data_path."""
     parser = ArgumentParser(allow_abbrev=False)
     parser.add_argument("--config-file", default=str(Path(__file__).with_name("config.yaml")))
     given, overrides = parser.parse_known_args()
-    pretrain(config=recipe(given.config_file, overrides), forward_step_func=forward_step)
+    config = recipe(given.config_file, overrides)
+    choose_checkpoint(config.checkpoint)
+    pretrain(config=config, forward_step_func=forward_step)
 
 
 if __name__ == "__main__":
