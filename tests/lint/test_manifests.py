@@ -1,4 +1,4 @@
-"""Manifests that start a server: import, GPUs of the container (L34), ports (L37, L38)."""
+"""Manifests that start a server: import, GPUs of the container (L34), ports (L41, L42)."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def test_pods_of_a_group_are_the_hosts_of_one_engine() -> None:
 
 MISTAKES = (
     ('"2"]', '"4"]', ["L34"]),
-    ("targetPort: 8000", "targetPort: 8080", ["L37"]),
+    ("targetPort: 8000", "targetPort: 8080", ["L41"]),
     ("targetPort: 8000", "targetPort: http", []),
-    ("/health, port: 8000", "/health, port: 9000", ["L37"]),
+    ("/health, port: 8000", "/health, port: 9000", ["L41"]),
     ("/health, port: 8000", "/health, port: http", []),
-    ('"2"]', '"2", --port, "9000"]', ["L37", "L37", "L38"]),
+    ('"2"]', '"2", --port, "9000"]', ["L41", "L41", "L42"]),
     ('"2"]', '"2", --port, $(PORT)]', []),
     ("selector: {app: chat}", "selector: {app: other}", []),
-    ("containerPort: 8000", "containerPort: 8001", ["L38"]),
+    ("containerPort: 8000", "containerPort: 8001", ["L42"]),
     ("containerPort: 8000}]", "containerPort: 8000}, {containerPort: 9090}]", []),
 )
 

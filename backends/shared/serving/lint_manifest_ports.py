@@ -1,4 +1,4 @@
-"""Check the ports of a Kubernetes manifest against the port of the server (L37, L38)."""
+"""Check the ports of a Kubernetes manifest against the port of the server (L41, L42)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def port_of_server(
 def check_ports_of_manifest(
     script: LintedScript, starts: Mapping[int, Word], port: ServerPort | None, sink: ScriptSink
 ) -> None:
-    """Report ports of Services and probes (L37), and of the container (L38), without a server.
+    """Report ports of Services and probes (L41), and of the container (L42), without a server.
 
     ``starts`` maps the number of each statement that starts a server to the word of the server.
     """
@@ -81,7 +81,7 @@ def check_ports_of_manifest(
             fix=f"{key}: {port.number}",
             causes=causes,
         )
-        sink.report("L37", finding, span=target.span)
+        sink.report("L41", finding, span=target.span)
     declared = [one for _, one in container.ports]
     if len(declared) == 1 and declared[0].number not in (None, port.number):
         finding = Finding(
@@ -90,7 +90,7 @@ def check_ports_of_manifest(
             fix=f"containerPort: {port.number}",
             causes=causes,
         )
-        sink.report("L38", finding, span=declared[0].span)
+        sink.report("L42", finding, span=declared[0].span)
 
 
 def _number(target: LocatedText, pod: Pod) -> int | None:
