@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
 from pathlib import PurePosixPath
 
 from parc.backends.registry import engine
+from parc.backends.shared.launchers.container_paths import (
+    Container,
+    missing_folders,
+    missing_paths,
+    report_missing_paths,
+)
 from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import parse_version
 from parc.backends.slurm.directives import (
@@ -37,6 +44,8 @@ _TEXT_FIELDS = (
 )
 """Fields of ``launch.slurm``, each of which is the value of a directive."""
 AT = "launch.slurm"
+APPTAINER_FOLDERS = ("/home", "/root", "/tmp")
+"""Folders that may be in a container of Apptainer without a mount: the home folder and /tmp."""
 _OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<value>.+))?", re.DOTALL)
 _RANGE = r"\d{1,9}(?:-\d{1,9}(?::[1-9]\d{0,8})?)?"
 _ARRAY = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%[1-9]\d{{0,8}})?")
@@ -143,6 +152,7 @@ def check_slurm(plan: AnyPlan, sink: Sink) -> None:
     _check_time_limit(plan, sink)
     _check_log_dir(plan, sink)
     _check_container(plan, sink)
+    _check_container_paths(plan, sink)
     _check_nvlink_domains(plan, sink)
     check_directives(plan, sink)
 
@@ -274,6 +284,23 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
             text, help="set the path of an image file, or IMAGE[:TAG]", targets=TARGETS
         )
         sink.report("L22", finding, at="launch.slurm.container_image")
+
+
+def _check_container_paths(plan: AnyPlan, sink: Sink) -> None:
+    """Report paths of the job that no mount of the container contains (L37)."""
+    slurm = plan.problem.launch.slurm
+    if slurm.container_image is None:
+        return
+    at = f"{AT}.container_mounts"
+    targets = [mount.split(":")[min(1, mount.count(":"))] for mount in slurm.container_mounts]
+    apptainer = slurm.container_runtime == "apptainer"
+    # Apptainer adds the home folder, the working folder and /tmp; pyxis starts in the image.
+    own = APPTAINER_FOLDERS if apptainer else ()
+    container = Container("slurm", (*targets, *own), keeps_working_folder=apptainer, setting=at)
+    missing = missing_paths(plan, container)
+    folders = [f"{folder}:{folder}" for folder in missing_folders(missing)]
+    fix = f"{at}: {json.dumps([*slurm.container_mounts, *folders])}" if folders else ""
+    report_missing_paths(container, fix, missing, sink)
 
 
 def _check_nvlink_domains(plan: AnyPlan, sink: Sink) -> None:

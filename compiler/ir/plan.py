@@ -77,6 +77,8 @@ class JobStart:
     program: str = ""
     """Training program, as a relative path, whose folder has to be the working folder; empty if
     the working folder does not matter."""
+    in_image: bool = False
+    """True if the working folder is that of a container image."""
 
 
 @frozen
