@@ -50,6 +50,8 @@ _OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<value>.+))?", re.DOTAL
 _RANGE = r"\d{1,9}(?:-\d{1,9}(?::[1-9]\d{0,8})?)?"
 _ARRAY = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%[1-9]\d{{0,8}})?")
 """Task numbers of sbatch(1), --array: 0-15, 1,3,5, 0-15:4 and 0-15%4."""
+_WITH_REGISTRY = re.compile(r"(docker://)?([\w-]+(?:\.[\w-]+)+(?::\d+)?)/([^#]+)(?<!\.sqsh)")
+"""Name of an image that starts with the host of a registry, as in ``nvcr.io/nvidia/pytorch``."""
 MAIL_TYPES = frozenset(
     (
         *("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT"),
@@ -284,6 +286,24 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
             text, help="set the path of an image file, or IMAGE[:TAG]", targets=TARGETS
         )
         sink.report("L22", finding, at="launch.slurm.container_image")
+    elif image is not None and slurm.container_runtime != "apptainer":
+        _check_registry(image, sink)
+
+
+def _check_registry(image: str, sink: Sink) -> None:
+    """Report an image whose registry pyxis would take for a part of its name (L22)."""
+    found = _WITH_REGISTRY.fullmatch(image)
+    if found is None:
+        return
+    scheme, registry, name = found.groups(default="")
+    finding = Finding(
+        f"pyxis would look for the image {registry}/{name} on Docker Hub",
+        label=f"# must separate the registry {registry} from the name",
+        help="enroot reads [USER@][REGISTRY#]IMAGE[:TAG]; without #, the registry is Docker Hub",
+        fix=f'launch.slurm.container_image: "{scheme}{registry}#{name}"',
+        targets=TARGETS,
+    )
+    sink.report("L22", finding, at="launch.slurm.container_image")
 
 
 def _check_container_paths(plan: AnyPlan, sink: Sink) -> None:
