@@ -14,7 +14,7 @@ from tests.laws.field_targets import (
     broken_fields,
     silent_without_context,
 )
-from tests.laws.field_walk import dropped_model_fields
+from tests.laws.field_walk import dropped_model_fields, silent_fields
 
 pytestmark = pytest.mark.usefixtures("few_requests")
 
@@ -47,6 +47,11 @@ def test_a_field_that_needs_other_settings_is_reported_without_them(target: Targ
 @pytest.mark.parametrize("emit", FILES, ids="-".join)
 def test_no_framework_trains_a_model_without_a_part_that_was_planned(emit: tuple[str, ...]) -> None:
     assert dropped_model_fields(emit) == []
+
+
+@pytest.mark.parametrize("target", DEFAULT_TARGETS, ids=str)
+def test_a_field_of_a_part_that_the_model_lacks_is_reported(target: Target) -> None:
+    assert silent_fields(target.emit, target.serving, "", ("model.",)) == []
 
 
 def test_the_default_targets_are_walked() -> None:
