@@ -31,6 +31,7 @@ from parc.backends.shared.launchers.container_paths import (
     missing_paths,
     report_missing_paths,
 )
+from parc.backends.shared.launchers.imex_channels import check_imex_channels
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 
@@ -56,6 +57,7 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
         _check_object_sizes(training_objects(plan)[1:], sink)
     _check_racks(plan, sink)
     _check_paths(plan, sink)
+    check_imex_channels(plan, sink)
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
@@ -72,6 +74,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     _check_host_names(plan, sink)
     check_setup_and_variables(plan, sink)
     _check_paths(plan, sink)
+    check_imex_channels(plan, sink)
     if _check_api_servers(plan, sink) and _check_config_map_size(serving_files(plan), sink):
         _check_object_sizes(serving_objects(plan)[1:], sink)
 

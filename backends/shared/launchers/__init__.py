@@ -1,1 +1,1 @@
-"""Parts that several launchers use: paths in containers."""
+"""Parts that several launchers use: paths and NVLink channels in containers."""
