@@ -17,8 +17,10 @@ from parc.compiler.checks.advise_faster_layout import (
     advise_lower_precision,
     advise_riskier_layout,
 )
+from parc.compiler.checks.check_context_groups import check_context_groups
 from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import check_placement
+from parc.compiler.checks.check_profile import check_profile
 from parc.compiler.checks.check_tensor_parallel_settings import check_tensor_parallel_settings
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
@@ -233,6 +235,8 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     check_memory(cost_model, plan, sink)
     check_host_memory(cost_model, plan, sink)
     check_placement(plan, sink)
+    check_profile(plan, sink)
+    check_context_groups(plan, sink)
     check_tensor_parallel_settings(plan, sink)
     advise_dispatch_library(cost_model, plan, sink)
     advise_riskier_layout(cost_model, plan, sink)

@@ -9,6 +9,7 @@ from parc.backends.kubernetes.leaderworkerset import server_addresses, serving_o
 from parc.backends.kubernetes.rules import check_kubernetes, check_serving_objects
 from parc.backends.kubernetes.yaml_documents import yaml_text
 from parc.backends.shared.launch_rules import check_launch
+from parc.backends.shared.launch_script import launch_command_of_plan
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, JobStart, Plan, ServingPlan
 
@@ -32,7 +33,8 @@ class Kubernetes:
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ``kubernetes/jobset.yaml``, which contains a ConfigMap and a JobSet."""
-        return (_manifest("jobset", training_objects(plan)),)
+        program = launch_command_of_plan(plan).relative_program
+        return (_manifest("jobset", training_objects(plan), program),)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report values of a serving plan that the API server would reject."""
@@ -50,9 +52,10 @@ class Kubernetes:
         return server_addresses(plan)
 
 
-def _manifest(name: str, objects: list[dict[str, Any]]) -> Artifact:
-    """Return ``kubernetes/<name>.yaml`` with ``objects``."""
-    path, start = f"kubernetes/{name}.yaml", JobStart("kubectl apply -f")
+def _manifest(name: str, objects: list[dict[str, Any]], program: str = "") -> Artifact:
+    """Return ``kubernetes/<name>.yaml`` with ``objects``; the image contains ``program``."""
+    path = f"kubernetes/{name}.yaml"
+    start = JobStart("kubectl apply -f", program=program, in_image=True)
     text = HEAD.format(command=start.command, path=path) + yaml_text(objects)
     return Artifact(path, text, start=start)
 

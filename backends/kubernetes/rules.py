@@ -25,6 +25,13 @@ from parc.backends.kubernetes.object_names import (
 from parc.backends.kubernetes.slices import hosts_per_slice, replicated_job_count
 from parc.backends.registry import engine
 from parc.backends.shared.launch_rules import check_setup_and_variables
+from parc.backends.shared.launchers.container_paths import (
+    Container,
+    missing_folders,
+    missing_paths,
+    report_missing_paths,
+)
+from parc.backends.shared.launchers.imex_channels import check_imex_channels
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 
@@ -49,6 +56,8 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
     if _check_config_map_size(mounted_files(plan), sink):
         _check_object_sizes(training_objects(plan)[1:], sink)
     _check_racks(plan, sink)
+    _check_paths(plan, sink)
+    check_imex_channels(plan, sink)
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
@@ -64,6 +73,8 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     _check_names(problem, f"-{hosts}-0-{hosts}", sink, image)
     _check_host_names(plan, sink)
     check_setup_and_variables(plan, sink)
+    _check_paths(plan, sink)
+    check_imex_channels(plan, sink)
     if _check_api_servers(plan, sink) and _check_config_map_size(serving_files(plan), sink):
         _check_object_sizes(serving_objects(plan)[1:], sink)
 
@@ -260,6 +271,20 @@ def _check_host_names(plan: Plan | ServingPlan, sink: Sink) -> None:
             targets=TARGETS,
         )
         sink.report("L25", finding, at="cluster")
+
+
+def _check_paths(plan: Plan | ServingPlan, sink: Sink) -> None:
+    """Report paths of the job that no claim and no folder of the node contains (L37)."""
+    job, at = plan.problem.launch.kubernetes, f"{AT}.claims"
+    mounts = [path for _, path in (*job.claims, *job.host_paths)]
+    container = Container(
+        "kubernetes", mounts, keeps_working_folder=False, setting=f"{at} (PersistentVolumeClaims)"
+    )
+    missing = missing_paths(plan, container)
+    claims = dict(job.claims) | {dns_label(one): one for one in missing_folders(missing)}
+    words = ", ".join(f"{claim}: {json.dumps(path)}" for claim, path in claims.items())
+    fix = f"{at}: {{{words}}}" if len(claims) > len(job.claims) else ""
+    report_missing_paths(container, fix, missing, sink)
 
 
 def _check_racks(plan: Plan, sink: Sink) -> None:

@@ -186,13 +186,20 @@ def _explain_batch_split(problem: Problem, layout: Layout) -> Finding:
     good = filter_valid(divisors(batch), lambda value: batch % (value * dp) == 0)
     free = not good and problem.pins.dp is None
     idle = f"; or set a dp that divides {batch}, which leaves GPUs idle" if free else ""
+    gpus = problem.cluster.gpus
+    # A dp that divides neither number is the mistake, and not the batch.
+    fitting = filter_valid(divisors(gpus), lambda value: batch % (value * micro) == 0)
+    near = nearest_value(fitting, dp) if problem.pins.dp is not None and gpus % dp else None
     return Finding(
-        message=f"global batch {batch} is not divisible by micro-batch {micro} x dp {dp}",
+        message=f"global batch {batch} is not divisible by micro-batch {micro} x dp {dp}"
+        + (f", and {gpus} GPUs are not divisible by dp {dp}" if near else ""),
         label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
         help=f"nearest valid global batches: {format_values(sorted({below, above}))}; "
         f"valid micro-batches at dp {dp}: {format_values(good)}{idle}",
         # Never a batch of many times the size: then the micro-batch is the mistake.
-        fix=format_setting("layout.micro_batch", nearest_value(good, micro))
+        fix=format_setting("layout.dp", near)
+        if near
+        else format_setting("layout.micro_batch", nearest_value(good, micro))
         if good and step > batch
         else format_setting("job.global_batch", above),
         causes=(Cause("job.global_batch", f"{batch} sequences"), Cause("layout.dp", f"dp {dp}")),

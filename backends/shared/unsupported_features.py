@@ -56,6 +56,7 @@ def unusual_features(model: Model) -> Iterator[str]:
         "chunked attention": attention.chunked,
         "values with another head dim than keys": attention.value_dim,
         "low-rank projections of queries and outputs": attention.low_rank is not None,
+        "gate per head on the attention output": attention.head_gate,
         "keys that are also values": attention.joint_kv,
         "several residual streams": model.residual_streams > 1,
         "Mamba-1 layers": mamba is not None and mamba.step_rank,
@@ -73,8 +74,6 @@ def hybrid_model_features(model: Model) -> Iterator[str]:
     """
     if model.attention.gate:
         yield "gate on the attention output"
-    if model.attention.head_gate:
-        yield "gate per head on the attention output"
     if model.linear is not None:
         yield "linear attention"
     if model.mamba is not None:

@@ -24,7 +24,12 @@ def job_files(plan: AnyPlan, launcher: str) -> list[Artifact]:
     If the hosts have names, ``slurm/hostfile`` lists them.
     """
     command = None if isinstance(plan, ServingPlan) else launch_command_of_plan(plan)
-    start = JobStart("sbatch", program=command.relative_program if command else "")
+    start = JobStart(
+        "sbatch",
+        program=command.relative_program if command else "",
+        # Apptainer starts in the folder from which the job is submitted.
+        in_image=plan.problem.launch.slurm.container_runtime == "pyxis",
+    )
     found = [
         Artifact("slurm/job.sbatch", _batch_script(plan, launcher, command), True, start),
         Artifact("slurm/order_hosts.sh", _order_script()),

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import math
+import json
 import re
 from collections import Counter
 from pathlib import PurePosixPath
 
 from parc.backends.registry import engine
+from parc.backends.shared.launchers.container_paths import (
+    Container,
+    missing_folders,
+    missing_paths,
+    report_missing_paths,
+)
 from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import parse_version
+from parc.backends.slurm.array_rules import check_array, check_run_length
 from parc.backends.slurm.directives import (
     NODELIST_WITH_SEGMENT_SINCE,
     contains_control_character,
     directive_table,
 )
-from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan
 from parc.compiler.tools.importers.slurm_time import (
     TIME_FORMS,
     UNLIMITED,
     convert_time_limit,
-    slurm_time,
     time_limit_seconds,
 )
 from parc.compiler.topology.hostlist import HostlistError, expand_host_list
@@ -37,10 +43,11 @@ _TEXT_FIELDS = (
 )
 """Fields of ``launch.slurm``, each of which is the value of a directive."""
 AT = "launch.slurm"
+APPTAINER_FOLDERS = ("/home", "/root", "/tmp")
+"""Folders that may be in a container of Apptainer without a mount: the home folder and /tmp."""
 _OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<value>.+))?", re.DOTALL)
-_RANGE = r"\d{1,9}(?:-\d{1,9}(?::[1-9]\d{0,8})?)?"
-_ARRAY = re.compile(rf"{_RANGE}(?:,{_RANGE})*(?:%[1-9]\d{{0,8}})?")
-"""Task numbers of sbatch(1), --array: 0-15, 1,3,5, 0-15:4 and 0-15%4."""
+_WITH_REGISTRY = re.compile(r"(docker://)?([\w-]+(?:\.[\w-]+)+(?::\d+)?)/([^#]+)(?<!\.sqsh)")
+"""Name of an image that starts with the host of a registry, as in ``nvcr.io/nvidia/pytorch``."""
 MAIL_TYPES = frozenset(
     (
         *("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT"),
@@ -60,10 +67,7 @@ def check_directives(plan: AnyPlan, sink: Sink) -> None:
             text, help_text = problem
             finding = Finding(text, help=help_text, targets=TARGETS)
             sink.report("L28", finding, at=f"{AT}.extra[{index}]")
-    if slurm.array is not None and not _ARRAY.fullmatch(slurm.array):
-        text = f"{slurm.array!r:.{_SHOWN}} is not a valid array of sbatch"
-        help_text = "valid forms: 0-15, 1,3,5, 0-15:4; append %N to run N tasks at a time"
-        sink.report("L28", Finding(text, help=help_text, targets=TARGETS), at=f"{AT}.array")
+    check_array(plan, sink)
     words = (slurm.mail_type or "NONE").upper().split(",")
     if unknown := [word for word in words if word not in MAIL_TYPES]:
         text = f"Slurm has no mail type {unknown[0]!r:.{_SHOWN}}"
@@ -143,6 +147,7 @@ def check_slurm(plan: AnyPlan, sink: Sink) -> None:
     _check_time_limit(plan, sink)
     _check_log_dir(plan, sink)
     _check_container(plan, sink)
+    _check_container_paths(plan, sink)
     _check_nvlink_domains(plan, sink)
     check_directives(plan, sink)
 
@@ -198,7 +203,7 @@ def _check_time_limit(plan: AnyPlan, sink: Sink) -> None:
             finding = Finding(text, help=f"{TIME_FORMS}, quoted", fix=fix, targets=TARGETS)
             sink.report("L17", finding, at="launch.slurm.time_limit")
     if seconds and isinstance(plan, Plan):
-        _check_run_length(plan, seconds, sink)
+        check_run_length(plan, seconds, sink)
     # The warning must come after the start of the job, so it is shorter than the time limit.
     longest = SIGNAL_SECONDS_LIMIT if not seconds else min(SIGNAL_SECONDS_LIMIT, seconds - 1)
     if not 1 <= slurm.signal_seconds <= longest:
@@ -208,28 +213,6 @@ def _check_time_limit(plan: AnyPlan, sink: Sink) -> None:
         label = f"{slurm.signal_seconds} s must be in 1..{longest} s"
         finding = Finding(text, label=label, targets=TARGETS)
         sink.report("L19", finding, at="launch.slurm.signal")
-
-
-def _check_run_length(plan: Plan, limit_seconds: int, sink: Sink) -> None:
-    """Report a training run that does not finish within the time limit (L33)."""
-    seconds = plan.run.wall_seconds
-    if seconds is None or seconds <= limit_seconds:
-        return
-    length, limit = slurm_time(math.ceil(seconds)), slurm_time(limit_seconds)
-    job = plan.problem.job
-    saves = job.checkpoint_dir is not None
-    finding = Finding(
-        f"the run takes {length}, but the time limit is {limit}: it needs "
-        f"{math.ceil(seconds / limit_seconds):,} jobs",
-        label=f"{length} / {limit} = {seconds / limit_seconds:.2f} jobs",
-        help="each job continues from the last checkpoint in job.checkpoint_dir; submit the next "
-        "ones with sbatch --dependency=singleton"
-        if saves
-        else "without job.checkpoint_dir, each job starts at step 0 again",
-        causes=(Cause("job.steps", f"{job.steps:,} steps"),),
-        targets=TARGETS,
-    )
-    sink.report("L33", finding, at="launch.slurm.time_limit")
 
 
 def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:
@@ -274,6 +257,41 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
             text, help="set the path of an image file, or IMAGE[:TAG]", targets=TARGETS
         )
         sink.report("L22", finding, at="launch.slurm.container_image")
+    elif image is not None and slurm.container_runtime != "apptainer":
+        _check_registry(image, sink)
+
+
+def _check_registry(image: str, sink: Sink) -> None:
+    """Report an image whose registry pyxis would take for a part of its name (L22)."""
+    found = _WITH_REGISTRY.fullmatch(image)
+    if found is None:
+        return
+    scheme, registry, name = found.groups(default="")
+    finding = Finding(
+        f"pyxis would look for the image {registry}/{name} on Docker Hub",
+        label=f"# must separate the registry {registry} from the name",
+        help="enroot reads [USER@][REGISTRY#]IMAGE[:TAG]; without #, the registry is Docker Hub",
+        fix=f'launch.slurm.container_image: "{scheme}{registry}#{name}"',
+        targets=TARGETS,
+    )
+    sink.report("L22", finding, at="launch.slurm.container_image")
+
+
+def _check_container_paths(plan: AnyPlan, sink: Sink) -> None:
+    """Report paths of the job that no mount of the container contains (L37)."""
+    slurm = plan.problem.launch.slurm
+    if slurm.container_image is None:
+        return
+    at = f"{AT}.container_mounts"
+    targets = [mount.split(":")[min(1, mount.count(":"))] for mount in slurm.container_mounts]
+    apptainer = slurm.container_runtime == "apptainer"
+    # Apptainer adds the home folder, the working folder and /tmp; pyxis starts in the image.
+    own = APPTAINER_FOLDERS if apptainer else ()
+    container = Container("slurm", (*targets, *own), keeps_working_folder=apptainer, setting=at)
+    missing = missing_paths(plan, container)
+    folders = [f"{folder}:{folder}" for folder in missing_folders(missing)]
+    fix = f"{at}: {json.dumps([*slurm.container_mounts, *folders])}" if folders else ""
+    report_missing_paths(container, fix, missing, sink)
 
 
 def _check_nvlink_domains(plan: AnyPlan, sink: Sink) -> None:

@@ -93,7 +93,10 @@ def _changed_features(model: Model, flavor: Flavor) -> dict[str, tuple[Any, Any]
     entry = _flavor_table()[model.family]
     fixed = entry["features"] | entry.get("further", {}).get(flavor.name, {})
     values = {path: (_model_field(model, path), value) for path, value in fixed.items()}
-    return {_spec_field(path): pair for path, pair in values.items() if pair[0] != pair[1]}
+    changed = {_spec_field(path): pair for path, pair in values.items() if pair[0] != pair[1]}
+    if _model_field(model, "experts.router_bias") == "parameter":
+        changed["model.experts.router_bias"] = ("parameter", "buffer")
+    return changed
 
 
 def _model_field(model: Model, path: str) -> Any:

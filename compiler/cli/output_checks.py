@@ -186,9 +186,12 @@ def compare_hosts(lock: LockContent, plan: AnyPlan, sink: Sink) -> None:
     if not moved and not back:
         return
     each, world = plan.placement.ranks_per_node, plan.placement.dense.world
-    drained = f"; drained hosts get ranks again: {compress_hosts(back)}" if back else ""
+    parts = [f"{moved * each:,} of {world:,} ranks are on other hosts than in {lock.path}"]
+    if back:
+        again = f"hosts that were unavailable in {lock.path} get ranks: {compress_hosts(back)}"
+        parts = [*(parts if moved else ()), again]
     finding = Finding(
-        f"{moved * each:,} of {world:,} ranks are on other hosts than in {lock.path}{drained}",
+        "; ".join(parts),
         label="without --locked, parc compile places ranks by the spec and ignores parc.lock",
         help="to keep the hosts: parc compile --locked; to move one host: parc replan --drain",
         fix=f"cluster.unavailable: ['{compress_hosts(back)}']" if back else "",

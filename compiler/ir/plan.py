@@ -81,6 +81,8 @@ class JobStart:
     """True if the file runs in addition to the job, even if another file starts the job."""
     place: str = ""
     """Place where the file has to run, such as ``in a pod``; empty if it can run on any host."""
+    in_image: bool = False
+    """True if the working folder is that of a container image."""
 
 
 @frozen

@@ -31,7 +31,33 @@ class Dependency:
 
 CONSTANT_RATE = "the learning rate is constant after the warm-up"
 NO_EXPERTS = "the model has no experts"
+MODEL = (
+    Dependency(
+        ("model.full_attention_every",),
+        lambda spec, model: model.attention.window is None,
+        "the model has no window",
+    ),
+    Dependency(
+        tuple(
+            f"model.position.{name}"
+            for name in ("scaling_factor", "original_max_positions", "mscale", "mscale_all_dim")
+        ),
+        lambda spec, model: model.position.scaling == "none" and model.position.kind != "yarn",
+        "the positions have no scaling",
+    ),
+    Dependency(
+        ("model.position.percent",),
+        lambda spec, model: model.attention.latent is not None,
+        "latent.qk_rope_dim is the rotated part of a head with latent attention",
+    ),
+    Dependency(
+        ("model.experts.shared_gate",),
+        lambda spec, model: model.experts is not None and not model.experts.shared_size,
+        "the model has no shared experts",
+    ),
+)
 TRAINING = (
+    *MODEL,
     Dependency(
         (
             *("job.moe_dispatcher", "job.moe_overlap", "job.moe_imbalance"),
@@ -65,6 +91,7 @@ TRAINING = (
     ),
 )
 SERVING = (
+    *MODEL,
     Dependency(("goals.limits.ep",), lambda spec, model: model.experts is None, NO_EXPERTS),
     Dependency(
         ("job.traffic.burstiness", "job.traffic.lengths.output_cv"),

@@ -132,6 +132,11 @@ def _count_mistakes(node: NodeType) -> Iterator[Mistake]:
             "nic_names",
             Finding(message, "list every NIC that the job uses, or remove nic_names"),
         )
+    yield from _gpu_map_mistakes(node)
+
+
+def _gpu_map_mistakes(node: NodeType) -> Iterator[Mistake]:
+    """Yield mistakes in the NUMA nodes and the NICs of the GPUs."""
     for key, values in (("gpu_numa", node.gpu_numa), ("gpu_nics", node.gpu_nics)):
         if values and len(values) != node.gpus:
             message = f"{key} has {len(values)} entries, but a host has {node.gpus} GPUs"
@@ -142,6 +147,10 @@ def _count_mistakes(node: NodeType) -> Iterator[Mistake]:
                 "gpu_nics",
                 Finding(f"{name[:64]!r} is not a device name", help="for example mlx5_0"),
             )
+    unknown = [name for name in node.gpu_nics if name not in node.nic_names]
+    if unknown and node.nic_names:
+        message = f"{unknown[0][:64]} is not one of the {len(node.nic_names)} NICs of a host"
+        yield "gpu_nics", Finding(message, f"nic_names: {', '.join(node.nic_names)[:80]}")
 
 
 def _above_bound_finding(key: str, value: object, most: float) -> Finding:

@@ -30,6 +30,7 @@ def check_unused_settings(
     arguments of this program.
     """
     _check_launch(spec, targets, sink)
+    _check_versions(spec, targets, sink)
     _check_fields_without_effect(spec, targets, sink)
     _check_nvme_path(spec, sink)
     _check_context_groups(spec, sink)
@@ -92,6 +93,19 @@ def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
             fix=f"remove launch.{section if whole else paths[0]}",
         )
         sink.report("E13", finding, at=f"launch.{paths[0]}", key=True)
+
+
+def _check_versions(spec: AnySpec, targets: Targets, sink: Sink) -> None:
+    """Report versions of backends that write no file and are not the framework (E13)."""
+    for name in spec.versions:
+        path = f"versions.{name}"
+        if name not in (*targets.emit, targets.framework) and sink.positions.is_path_in_spec(path):
+            finding = Finding(
+                f"no target uses {path}",
+                label=f"emit lists {', '.join(targets.emit)}",
+                fix=f"remove {path}",
+            )
+            sink.report("E13", finding, at=path, key=True)
 
 
 def is_path_in_fields(path: str, fields: Collection[str]) -> bool:

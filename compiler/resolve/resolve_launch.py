@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink
@@ -85,14 +86,24 @@ COMMAND_WORDS = (
 """Fields whose texts are separate words of a command, which can follow a flag."""
 
 
+PATHS = (
+    *COMMAND_WORDS,
+    *("job.lora.adapters", "launch.logging.tensorboard", "layout.offload.nvme_path"),
+    *("launch.slurm.container_image", "launch.slurm.container_mounts"),
+)
+"""Fields whose texts are or contain paths, which the launch files quote."""
+_UNEXPANDED = re.compile(r"^~[^/:]*(?=/|:|$)|\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
+"""Home folder or variable that only a shell would expand."""
+
+
 def check_command_words(spec: TaskSpec, sink: Sink) -> None:
-    """Report texts that start with a dash (X24), because programs read such a word as a flag."""
+    """Report texts that programs and launch files do not understand as the user means them.
+
+    A text that starts with a dash would be a flag (X24), and a path with a tilde or a variable
+    would not be expanded (L38).
+    """
     for path in COMMAND_WORDS:
-        value: Any = spec
-        for name in path.split("."):
-            value = getattr(value, name, None)
-        texts = {path: value} if isinstance(value, str) else _indexed_entries(path, value or ())
-        for at, text in texts.items():
+        for at, text in _texts_at(spec, path):
             if text.startswith("-"):
                 finding = Finding(
                     f"{at} is {text[:60]!r}, which a program reads as a flag",
@@ -100,10 +111,36 @@ def check_command_words(spec: TaskSpec, sink: Sink) -> None:
                     help="write a path as ./-NAME; flags belong in launch.args",
                 )
                 sink.report("X24", finding, at=at)
+    for path in PATHS:
+        for at, text in _texts_at(spec, path):
+            if found := _UNEXPANDED.search(text):
+                _report_unexpanded(at, text, found[0], sink)
 
 
-def _indexed_entries(path: str, texts: Sequence[str]) -> dict[str, str]:
-    return {f"{path}[{index}]": text for index, text in enumerate(texts)}
+def _report_unexpanded(at: str, text: str, word: str, sink: Sink) -> None:
+    """Report a path whose part ``word`` only a shell would expand (L38)."""
+    folders = word in ("$data", "$checkpoints", "$cache") and text.startswith(f"{word}/")
+    finding = Finding(
+        f"{at} is {text[:60]!r}, and no shell expands {word}",
+        label=f"the job would use a folder with the name {word}",
+        help=f"{word}/ needs site: FILE, a site file with folders.{word[1:]}"
+        if folders
+        else "write the whole path; a site file can set the folders $data/, $checkpoints/, $cache/",
+    )
+    sink.report("L38", finding, at=at)
+
+
+def _texts_at(spec: TaskSpec, path: str) -> Iterator[tuple[str, str]]:
+    """Yield (spec path, text) of the text at ``path``, or of each entry of a list or mapping."""
+    value: Any = spec
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        yield from ((f"{path}.{name}", text) for name, text in value.items())
+    else:
+        yield from ((f"{path}[{index}]", text) for index, text in enumerate(value or ()))
 
 
 def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:

@@ -87,7 +87,7 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     binding = [name for name in binding if name not in wrappers]
     for name in binding[1:]:
         finding = Finding(
-            f"{binding[0]} and {name} cannot share one plan, because their rank orders differ",
+            f"{binding[0]} and {name} are both frameworks, and a plan has one framework",
             label=f"{name} is a second framework",
             help="run parc compile --emit once per framework",
             fix=f"remove emit[{emit.index(name)}]",

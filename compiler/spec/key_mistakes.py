@@ -340,11 +340,13 @@ def _explain_wrong_job_kind(location: ErrorLocation, positions: SpecPositions) -
         return None
     kinds = "pretrain or finetune" if trains else "serve"
     this = "a serving job" if trains else "a training job"
+    lora = trains is False and location.path.startswith("job.lora")
+    plan = "PARC plans no LoRA training: finetune trains all weights; " if lora else ""
     default = "" if positions.is_path_in_spec("job.kind") else "job.kind is pretrain by default; "
     return Finding(
         f"{location.path} is not a key of {this}",
         label=f"this key is valid only if job.kind is {kinds}",
-        help=f"{default}`parc explain {location.parent or 'job'}` lists the valid keys",
+        help=f"{plan}{default}`parc explain {location.parent or 'job'}` lists the valid keys",
         causes=(Cause("job.kind", "job.kind is set here"),),
     )
 

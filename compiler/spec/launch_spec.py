@@ -56,10 +56,10 @@ class SlurmSpec(StrictModel):
     """Further directives of the batch script, each as --option or --option=value. An option that
     the plan or another field determines is an error."""
     container_image: str | None = None
-    """Container image in which the program runs: the value of pyxis's option --container-image, or
-    the image of apptainer exec. If absent, the program runs without a container. A relative
-    launch.program is a path below the working folder of the image (pyxis), or below the folder from
-    which the job is submitted (Apptainer)."""
+    """Container image in which the program runs: the value of pyxis's option --container-image
+    (REGISTRY#IMAGE:TAG, or the path of a file), or the image of apptainer exec. If absent, the
+    program runs without a container. A relative launch.program is a path below the working folder
+    of the image (pyxis), or below the folder from which the job is submitted (Apptainer)."""
     container_mounts: tuple[str, ...] = ()
     """Folders of the host that the container contains, each as source:destination: values of
     pyxis's option --container-mounts, or of Apptainer's option --bind."""

@@ -172,9 +172,21 @@ def _code_of_wrong_value(location: ErrorLocation) -> str:
     return "X09" if listed else "X02"
 
 
+_MOST_PERCENT = 95
+"""Largest percentage of a field that also has values of other types."""
+_TRAINS_ADAPTERS = {"lora", "qlora", "peft"}
+
+
 def _wrong_type_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     wanted = describe_expected(location.annotation)
     fix = _suggest_value(location, _text_in_file(location, sink))
+    percent = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(location.value))
+    if percent and float(percent[1]) > _MOST_PERCENT and "percentage" in wanted:
+        return Finding(
+            f"{location.path} is {percent[0].strip()}, which is above the maximum",
+            label=f"must be at most {_MOST_PERCENT} %",
+            help=f"expected {wanted}",
+        )
     return Finding(
         f"{location.path} is {_describe_value(location.value)}, expected {wanted}",
         label=f"the value is {_describe_value(location.value)}",
@@ -266,6 +278,8 @@ def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink
     same = _SYNONYMS.get(str(value).lower(), "")
     near = (same,) if same in listed else did_you_mean(str(value), listed)
     valid = f"valid values: {describe_expected(location.annotation)}"
+    if location.path == "job.kind" and str(value).lower() in _TRAINS_ADAPTERS:
+        valid += "; PARC plans no LoRA training: finetune trains all weights"
     all_listed = set(plain_types(location.annotation)) == {Literal}
     shown = f'"{value[:40]}"' if isinstance(value, str) else _describe_value(value)
     return Finding(

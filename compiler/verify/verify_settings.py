@@ -375,4 +375,12 @@ def _is_accepted(expected: Any, setting: DerivedSetting) -> bool:
 
 
 def _value_text(value: Any) -> str:
-    return "not set" if value is None else repr(value)
+    """Return a value as text; nested values, such as the split into stages, are only named."""
+    if value is None:
+        return "not set"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    nested = isinstance(value, Mapping) or (
+        isinstance(value, list | tuple) and any(isinstance(one, list | Mapping) for one in value)
+    )
+    return "another value" if nested else repr(value)

@@ -47,6 +47,21 @@ def test_a_type_and_a_partition_select_hosts_of_a_list(
     assert (launch[1] if launch else None) == (words[1] if "--partition" in words else None)
 
 
+def test_hosts_that_only_the_topology_contains_are_left_out_with_a_note(tmp_path: Path) -> None:
+    nodes, switches = tmp_path / "sinfo.txt", tmp_path / "topology.txt"
+    nodes.write_text("NODELIST GRES STATE PARTITION\nn1 gpu:h100:8 idle a\nn2 gpu:h100:8 idle a\n")
+    switches.write_text("SwitchName=s1 Nodes=n[1-2],login1\nSwitchName=s2 Nodes=n[3-6],cpu[1-9]\n")
+    files = (str(nodes), str(switches))
+    for words in (
+        ("init", "--model", "qwen3-0.6b", "--from-slurm", files[0], "--from-slurm", files[1]),
+        ("import", "auto", *files),
+    ):
+        result = parc(*words)
+        assert result.exit_code == 0
+        assert re.findall(r'nodes: "?([^"}]*)', result.stdout) == ["n[1-2]"]
+        assert "left out: login1, n3, n4 and 11 more" in result.stderr
+
+
 def test_a_list_without_a_host_of_the_type_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "sinfo.txt").write_text(MIXED)
     listed = ("init", "--from-slurm", str(tmp_path / "sinfo.txt"))

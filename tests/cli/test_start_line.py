@@ -27,6 +27,7 @@ SERVICE: dict[str, Any] = {
     },
 }
 MEGATRON = " (working folder: that of pretrain_gpt.py)"
+IMAGE = " (working folder of the image: that of pretrain_gpt.py)"
 NONE = "by no file of this plan: add slurm, kubernetes or torchrun to emit"
 
 
@@ -39,7 +40,8 @@ def starts(job: dict[str, Any], emit: list[str], nodes: int, output: str) -> lis
     """Return the lines with the commands that start ``job``."""
     spec = {"parc": 1, "name": "start", **job, "emit": emit}
     spec |= {"cluster": {"node": "dgx-h100", "nodes": nodes}}
-    spec |= {"launch": {"kubernetes": {"image": "registry.example/image:1"}}}
+    if "kubernetes" in emit:
+        spec |= {"launch": {"kubernetes": {"image": "registry.example/image:1"}}}
     Path("spec.yaml").write_text(json.dumps(spec), "utf-8")
     result = parc("compile", "spec.yaml", "-o", output)
     assert result.exit_code == 0, result.stderr
@@ -55,7 +57,8 @@ def starts(job: dict[str, Any], emit: list[str], nodes: int, output: str) -> lis
         (["megatron", "rankmap"], NONE),
         (["megatron", "torchrun"], f"out/torchrun/launch.sh on each of the 2 hosts{MEGATRON}"),
         (["megatron", "slurm", "torchrun"], f"sbatch out/slurm/job.sbatch{MEGATRON}"),
-        (["megatron", "kubernetes"], "kubectl apply -f out/kubernetes/jobset.yaml"),
+        (["megatron", "kubernetes"], f"kubectl apply -f out/kubernetes/jobset.yaml{IMAGE}"),
+        (["fsdp", "kubernetes"], "kubectl apply -f out/kubernetes/jobset.yaml"),
         (["fsdp", "torchrun"], "out/torchrun/launch.sh on each of the 2 hosts"),
         (["deepspeed"], "out/deepspeed/launch.sh on each of the 2 hosts"),
     ],
@@ -64,6 +67,12 @@ def test_a_training_job_is_started_by_the_scheduler_or_on_each_host(
     emit: list[str], line: str
 ) -> None:
     assert starts(TRAINING, emit, 2, "out") == [line]
+
+
+@pytest.mark.parametrize(("image", "folder"), [("a.sqsh", IMAGE), ("a.sif", MEGATRON)])
+def test_a_container_of_pyxis_starts_in_the_folder_of_its_image(image: str, folder: str) -> None:
+    job = {**TRAINING, "launch": {"slurm": {"container_image": image}}}
+    assert starts(job, ["megatron", "slurm"], 2, "out") == [f"sbatch out/slurm/job.sbatch{folder}"]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,22 @@ def silent_fields(
     ]
 
 
+def dropped_model_fields(emit: tuple[str, ...]) -> list[str]:
+    """Return the fields of a training model that the files of ``emit`` lack without a finding.
+
+    With two values of such a field, PARC plans different models, but the files train the same one.
+    """
+    return [
+        path
+        for path, annotation in fields_of(TrainingSpec)
+        if path.startswith("model.") and (values := values_of(path, annotation))
+        if any(
+            _Trial(path, _with_targets(spec, emit), None).is_dropped(values)
+            for _, spec in trials_of(path, TRAINING)
+        )
+    ]
+
+
 def _answer_to_field(
     path: str, values: tuple[Any, ...], emit: tuple[str, ...], serving: bool
 ) -> Answer:
@@ -134,6 +150,18 @@ class _Trial:
             if len(outcomes) > 1 and (answer := self._answer(outcomes)).kind != "silent":
                 return answer
         return self._answer(outcomes)
+
+    def is_dropped(self, values: tuple[Any, ...]) -> bool:
+        """Return True if two values lead to other decisions, the same files, and no finding."""
+        absent = outcome_of(self.spec).findings
+        decisions: dict[frozenset[tuple[str, str]], str] = {}
+        for outcome in map(self._outcome_with, values):
+            reported = any(_names_field(self.path, found) for found in outcome.findings - absent)
+            if not outcome.decisions or reported:
+                continue
+            if decisions.setdefault(outcome.files, outcome.decisions) != outcome.decisions:
+                return True
+        return False
 
     def _outcome_with(self, value: Any) -> Outcome:
         return outcome_of(placed(self.spec, self.path, value))

@@ -9,10 +9,12 @@ from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 from tests.laws.field_targets import (
     ALL_TARGETS,
     DEFAULT_TARGETS,
+    FRAMEWORKS,
     Target,
     broken_fields,
     silent_without_context,
 )
+from tests.laws.field_walk import dropped_model_fields, silent_fields
 
 pytestmark = pytest.mark.usefixtures("few_requests")
 
@@ -21,6 +23,12 @@ TARGETS = [
     one if one == QUICK else pytest.param(one, marks=pytest.mark.conformance) for one in ALL_TARGETS
 ]
 """All targets. Those with all fields take long, and the others are similar."""
+SMALL = (("megatron",), ("megatron-bridge",), ("torchtitan",))
+"""Frameworks whose fields of the model are compared in the quick tests too."""
+FILES = [
+    *SMALL,
+    *(pytest.param(one, marks=pytest.mark.conformance) for one in FRAMEWORKS if one not in SMALL),
+]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
@@ -34,6 +42,16 @@ def test_every_field_has_an_effect_or_a_finding_or_a_reason_to_have_none(target:
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_a_field_that_needs_other_settings_is_reported_without_them(target: Target) -> None:
     assert silent_without_context(target) == []
+
+
+@pytest.mark.parametrize("emit", FILES, ids="-".join)
+def test_no_framework_trains_a_model_without_a_part_that_was_planned(emit: tuple[str, ...]) -> None:
+    assert dropped_model_fields(emit) == []
+
+
+@pytest.mark.parametrize("target", DEFAULT_TARGETS, ids=str)
+def test_a_field_of_a_part_that_the_model_lacks_is_reported(target: Target) -> None:
+    assert silent_fields(target.emit, target.serving, "", ("model.",)) == []
 
 
 def test_the_default_targets_are_walked() -> None:

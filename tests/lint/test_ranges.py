@@ -259,6 +259,33 @@ def test_related_flags_of_megatron_are_checked(
     check_only_finding(f"{script} {words}", code, message)
 
 
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ("Et*7|t*8|t*8|t*9,L", ""),
+        ("Et*7|t*8|t*8|t*8,L", "the layout has 31 decoder layers, --num-layers is 32"),
+        ("Et*8|t*8|t*16,L", "the layout has 3 stages, which pp 2 does not divide"),
+        ("t*16|t*16,L", "the first stage must start with the embedding, E"),
+    ],
+)
+def test_a_layout_string_is_checked_in_a_file_with_arguments_only(
+    layout: str, message: str
+) -> None:
+    sizes = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32"
+    text = (
+        f"A=({sizes} --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout '{layout}')"
+    )
+    check_only_finding(text, "P19" if message else "", message)
+
+
+def test_a_skipped_rule_does_not_ask_for_an_option_that_is_given() -> None:
+    text = "A=(--num-layers 32 --hidden-size 4096 --num-attention-heads 32)\n"
+    given = LintOptions(gpus=32, cluster="dgx-h100", model="llama-3-8b")
+    for options, asked in ((LintOptions(), {"", "--gpus", "--model", "--cluster"}), (given, {""})):
+        _, skipped = lint_text(text, "run.sh", options)
+        assert {one.option for one in skipped} == asked
+
+
 @pytest.mark.parametrize(("copies", "expected"), [(3, ["PARC-D15"]), (2, []), (8, ["PARC-D15"])])
 def test_optimizer_copies_divide_the_data_parallel_ranks(copies: int, expected: list[str]) -> None:
     # 32 GPUs, tp 4 and pp 2 give 4 data-parallel ranks

@@ -88,7 +88,8 @@ def test_a_job_setting_that_needs_another_one_is_reported(job: Spec, why: str) -
         ({"cp": 1, "cp_a2a": 2}, ["PARC-E14"]),
         ({"cp": 1, "cp_a2a": 1}, []),
         ({"cp": 1}, []),
-        ({"cp_a2a": 2, "cp_comm": "a2a+p2p"}, []),
+        ({"cp_a2a": 2, "cp_comm": "a2a+p2p"}, ["PARC-E14"]),  # PARC chooses cp 1
+        ({"cp": 4, "cp_a2a": 2, "cp_comm": "a2a+p2p"}, []),
     ],
 )
 def test_groups_of_an_exchange_need_context_parallelism(layout: Spec, expected: list[str]) -> None:
@@ -110,3 +111,36 @@ def test_a_finding_offers_only_targets_that_can_be_added() -> None:
     helps = {one.message: one.help for one in found}
     assert helps["no target uses launch.slurm.partition"].endswith("add slurm"), helps
     assert helps["no target uses launch.logging.tensorboard"].endswith("none of them can use it")
+
+
+@pytest.mark.parametrize(
+    ("model", "unused"),
+    [
+        ({"base": "llama-3-8b", "full_attention_every": 2}, True),
+        ({"base": "llama-3-8b", "full_attention_every": 2, "window": 1024}, False),
+        ({"base": "llama-3-8b", "position": {"scaling_factor": 4.0}}, True),
+        ({"base": "llama-3-8b", "position": {"original_max_positions": 1024}}, True),
+        ({"base": "llama-3-8b", "position": {"mscale": 2.0}}, True),
+        ({"base": "llama-3-8b", "position": {"scaling": "linear", "scaling_factor": 4.0}}, False),
+        ({"base": "deepseek-v2-lite", "position": {"percent": 0.5}}, True),
+        ({"base": "qwen3-30b-a3b", "experts": {"shared_gate": True}}, True),
+    ],
+)
+def test_a_field_of_the_model_without_effect_is_reported(model: Spec, unused: bool) -> None:
+    spec = {**PLAIN, "layout": {}, "model": model}
+    assert ("E14" in codes(spec)) is unused
+
+
+def test_a_version_of_a_target_that_is_not_emitted_is_reported() -> None:
+    spec = changed(PLAIN, {"emit": ["megatron", "slurm"]})
+    assert "E13" in codes(spec, versions={"deepspeed": "0.18"})
+    assert "E13" not in codes(spec, versions={"slurm": "24.11"})
+    # The framework of the layout counts, even if another program than its own is started.
+    assert "E13" not in codes(spec, emit=["slurm"], versions={"megatron": "0.19"})
+
+
+def test_the_nics_of_the_gpus_are_nics_of_the_host() -> None:
+    node = {"base": "dgx-h100", "nic_names": ["a", "b"], "nics": 2}
+    for gpu_nics, code in ((["a"] * 4 + ["b"] * 4, set()), (["a"] * 7 + ["c"], {"H07"})):
+        spec = changed(PLAIN, {"cluster.node": {**node, "gpu_nics": gpu_nics}})
+        assert codes(spec) & {"H07"} == code

@@ -32,6 +32,14 @@ def edited(old: str, new: str, name: str = "llama-3-70b") -> list[str]:
     return findings(files | {ARGUMENTS: files[ARGUMENTS].replace(old, new, 1)})
 
 
+def test_messages_contain_no_nested_values_of_the_plan() -> None:
+    # The split of DeepSeek-V3 is a layout string, with one list of chunks per stage.
+    for old, new in (("|", ""), ("--micro-batch-size 1", "--micro-batch-size 2")):
+        found = edited(old, new, "deepseek-v3")
+        assert found
+        assert not any("{" in text or ".0)" in text for text in found)
+
+
 @pytest.mark.parametrize("name", EDITED)
 def test_random_edits_of_the_arguments_are_named(name: str) -> None:
     score = measure_edits(example_files(name), ARGUMENTS, megatron_behavior)

@@ -12,6 +12,7 @@ from math import prod
 
 from parc.backends.megatron.couplings.refused_combinations import VIRTUAL_STAGES
 from parc.backends.megatron.launch_files.facts import MegatronJobFacts
+from parc.backends.megatron.stages.layout_string import LayoutStringError, parse_layout_string
 from parc.backends.shared.valid_values import nearest_value
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.wording import format_values
@@ -183,6 +184,35 @@ def check_layer_list(launch: Launch) -> Found | None:
     return name, "F03", finding
 
 
+def check_layout_string(launch: Launch) -> Found | None:
+    """Check that a layout string has the stages and the layers of the other flags (P19).
+
+    The rule of the same code also needs flags that a file with arguments only need not contain.
+    """
+    name = "--pipeline-model-parallel-layout"
+    given = launch.sure.get(name)
+    layers, pp = launch.number("--num-layers"), launch.number("--pipeline-model-parallel-size")
+    if given is None or layers is None or not given.values or not launch.is_open:
+        return None
+    text = given.values[0].text
+    try:
+        stages = parse_layout_string(text)
+    except LayoutStringError as error:
+        label = f"the error is at character {error.at + 1} of {text!r}"
+        return name, "P19", Finding(str(error), label=label)
+    found = sum(stage.layers for stage in stages)
+    faults = {
+        f"the layout has {found} decoder layers, --num-layers is {layers}": found != layers,
+        f"the layout has {len(stages)} stages, which pp {pp} does not divide": pp is not None
+        and len(stages) % pp != 0,
+    }
+    fault = next((text for text, is_wrong in faults.items() if is_wrong), None)
+    if fault is None:
+        return None
+    help_text = "t is a decoder layer, and | separates stages; pp x virtual stages stages are valid"
+    return name, "P19", Finding(fault, label=f"{len(stages)} stages", help=help_text)
+
+
 def check_evaluation_batch(launch: Launch) -> Found | None:
     """Check that the batch of an evaluation is divisible like that of training (B01)."""
     name = "--eval-global-batch-size"
@@ -255,6 +285,7 @@ RELATIONS: tuple[Callable[[Launch], Found | None], ...] = (
     check_expert_overlap,
     check_context_levels,
     check_layer_list,
+    check_layout_string,
     check_evaluation_batch,
     check_batch_ramp,
     check_zero_of_pipeline_engine,

@@ -127,10 +127,18 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
     )
     most = -(-layers // pp)
     near = nearest_value(good, pins.first or pins.last or most)
+    fixed = layers - rest
+    ends = " and the ".join(
+        name for name, count in (("first", pins.first), ("last", pins.last)) if count
+    )
     finding = Finding(
         message=f"the layers that the spec fixes leave {rest} of {layers} layers "
-        f"for {middle} other stages",
-        label=_explain_remainder(rest, middle, vpp),
+        f"for {middle} other stages"
+        if rest >= 0
+        else f"the {ends} stage would have {fixed} layers, but the model has {layers}",
+        label=_explain_remainder(rest, middle, vpp)
+        if rest > 0 or not middle
+        else f"{fixed} layers, must be less than {layers}, because other stages need layers",
         help=f"valid {at}: {format_values(good)}",
         fix=format_setting(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),

@@ -56,4 +56,5 @@ def _start_line(start: JobStart, path: str) -> str:
     if start.hosts > 1:
         line += f" on each of the {format_count(start.hosts, 'host')}"
     line += f" {start.place}" if start.place else ""
-    return f"{line} (working folder: that of {start.program})" if start.program else line
+    folder = "working folder of the image" if start.in_image else "working folder"
+    return f"{line} ({folder}: that of {start.program})" if start.program else line

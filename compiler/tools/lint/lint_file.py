@@ -56,10 +56,25 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
         )
         sink.report("I10", finding)
     reported = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
-    skipped = _one_per_code(one for one in skipped if one.code not in reported)
+    skipped = _one_per_code(
+        _without_given_option(one, options) for one in skipped if one.code not in reported
+    )
     # Several rules can have one code; it counts as evaluated only if none of them was skipped.
     sink.checked -= {one.code for one in skipped}
     return sink, skipped
+
+
+def _without_given_option(rule: SkippedRule, options: LintOptions) -> SkippedRule:
+    """Return ``rule`` without the advice to pass an option that the user has passed.
+
+    With the number of GPUs, the rule needs the data-parallel size, which a flag in another file
+    can change.
+    """
+    given = {"--gpus": options.gpus, "--model": options.model, "--cluster": options.cluster}
+    if given.get(rule.option) is None:
+        return rule
+    fact = "the data-parallel size" if rule.option == "--gpus" else rule.fact
+    return replace(rule, fact=fact, option="")
 
 
 def _one_per_code(skipped: Iterable[SkippedRule]) -> list[SkippedRule]:

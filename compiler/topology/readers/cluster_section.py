@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.topology.hostlist import compress_hosts_in_order
-from parc.compiler.topology.readers.reader_state import Fragment, LocatedHost, location_text
+from parc.compiler.topology.readers.reader_state import (
+    Fragment,
+    LocatedHost,
+    location_text,
+    summarize_names,
+)
 
 LONGEST_LABEL = 64
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
@@ -18,9 +24,10 @@ _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 def merge_fragments(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
     """Return the content of several files as one fragment of a spec.
 
-    If a file lists the hosts that are allocated to a job, all other hosts are dropped. Hosts that a
-    file leaves out, such as hosts without GPUs, are dropped from all files. Returns None after an
-    error: the files contradict each other (I03).
+    If a file lists the hosts that are allocated to a job, all other hosts are dropped. Otherwise,
+    if a file is a list of nodes, hosts that no such list contains are dropped (I04). Hosts
+    that a file leaves out, such as hosts without GPUs, are dropped from all files. Returns None
+    after an error: the files contradict each other (I03).
     """
     hosts: dict[str, LocatedHost] = {}
     spec: dict[str, Any] = {}
@@ -34,7 +41,8 @@ def merge_fragments(fragments: Sequence[Fragment], sink: Sink) -> Fragment | Non
         return None
     allocated = dict.fromkeys(name for one in fragments for name in one.allocated)
     left_out = dict.fromkeys(name for one in fragments for name in one.left_out)
-    kept = (allocated or hosts).keys() - left_out.keys()
+    unlisted = set[str]() if allocated else _unlisted_hosts(fragments, hosts, sink)
+    kept = (allocated or hosts).keys() - left_out.keys() - unlisted
     gone = dict.fromkeys(name for one in fragments for name in one.unavailable)
     return Fragment(
         hosts=tuple(host for host in hosts.values() if host.name in kept),
@@ -46,6 +54,27 @@ def merge_fragments(fragments: Sequence[Fragment], sink: Sink) -> Fragment | Non
         left_out=tuple(left_out),
         labels=tuple(dict.fromkeys(label for one in fragments for label in one.labels)),
     )
+
+
+def _unlisted_hosts(
+    fragments: Sequence[Fragment], hosts: Mapping[str, LocatedHost], sink: Sink
+) -> set[str]:
+    """Return the hosts that no list of nodes contains, and report them (I04).
+
+    The result is empty if no file is a list of nodes.
+    """
+    lists = [one for one in fragments if one.lists_nodes]
+    known = {host.name for one in lists for host in one.hosts}
+    known |= {name for one in fragments for name in one.left_out}
+    unlisted = [name for name in hosts if name not in known] if lists else []
+    if unlisted:
+        finding = Finding(
+            f"hosts that no list of nodes contains are left out: {summarize_names(unlisted)}",
+            label=format_count(len(unlisted), "host"),
+            help="if they can run the job, add their output of scontrol show nodes",
+        )
+        sink.report("I04", finding, span=hosts[unlisted[0]].span)
+    return set(unlisted)
 
 
 def _first_host_span(fragment: Fragment) -> Span:

@@ -55,6 +55,7 @@ def read_k8s_nodes(
     does not accept are left out.
     """
     reading = Reading(text, name, sink)
+    reading.lists_nodes = True
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None

@@ -88,6 +88,9 @@ class Fragment:
     dropped from other files."""
     labels: tuple[HostLabels, ...] = ()
     """Distinct labels of the hosts."""
+    lists_nodes: bool = False
+    """True for a list of the nodes of a cluster: hosts that no such list contains, such as login
+    nodes of a topology, are dropped from other files."""
 
 
 @frozen
@@ -113,6 +116,7 @@ class Reading:
         self.allocated: tuple[str, ...] = ()
         self.left_out: dict[str, None] = {}
         self.labels: dict[HostLabels, None] = {}
+        self.lists_nodes = False
         self._hosts: dict[str, LocatedHost] = {}
         self._findings = self._errors = self._names = 0
 
@@ -227,6 +231,7 @@ class Reading:
             allocated=self.allocated,
             left_out=tuple(self.left_out),
             labels=tuple(self.labels),
+            lists_nodes=self.lists_nodes,
         )
 
 

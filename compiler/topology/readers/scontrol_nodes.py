@@ -83,6 +83,7 @@ def read_scontrol_nodes(
     GPUs and those that ``keep`` does not accept are left out. The file does not list racks.
     """
     reading = Reading(text, name, sink)
+    reading.lists_nodes = True
     root = _node_document(reading)
     if root is None or not root.check_type(dict):
         return None

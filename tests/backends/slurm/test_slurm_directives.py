@@ -278,6 +278,8 @@ def test_a_valid_plan_gets_no_diagnostic(title: str) -> None:
         ("container_runtime", "apptainer", "L22"),
         ("container_image", "", "L22"),
         ("container_image", "a\nb", "L22"),
+        ("container_image", "nvcr.io/nvidia/pytorch:25.06-py3", "L22"),
+        ("container_image", "docker://registry.example.com:5000/a/b", "L22"),
     ],
 )
 def test_values_that_slurm_cannot_parse_are_rejected(field: str, value: Any, code: str) -> None:
@@ -291,6 +293,24 @@ def test_values_that_slurm_cannot_parse_are_rejected(field: str, value: Any, cod
 def test_a_mount_that_pyxis_cannot_parse_is_rejected(mount: str) -> None:
     plan = with_slurm(named_plan(), container_image="i", container_mounts=("/x:/y", mount))
     assert codes(plan) == ([] if mount == "/a" else ["L22"])
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *(
+            "nvcr.io#nvidia/pytorch:25.06-py3",
+            "docker://nvcr.io#nvidia/pytorch",
+            "nvidia/cuda:12.9",
+        ),
+        *("docker://nvidia/cuda", "/images/a.b/c.sqsh", "./a.b/c.sqsh", "images.d/c.sqsh", "a.sif"),
+        *("docker.io/nvidia/cuda.sif", "oras://registry.example.com/a"),
+    ],
+)
+def test_images_of_docker_hub_of_files_and_of_apptainer_need_no_separator(image: str) -> None:
+    runtime = "apptainer" if image.endswith(".sif") or "oras" in image else "pyxis"
+    plan = with_slurm(named_plan(), container_image=image, container_runtime=runtime)
+    assert codes(plan) == []
 
 
 @pytest.mark.parametrize(

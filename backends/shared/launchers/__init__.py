@@ -1,0 +1,1 @@
+"""Parts that several launchers use: paths and NVLink channels in containers."""
