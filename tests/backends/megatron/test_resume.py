@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +72,41 @@ def test_the_bridge_gets_both_folders() -> None:
     assert '  load: "/base"' in config
     assert '  save: "/own"' in config
     assert "choose_checkpoint(config.checkpoint)" in files["megatron-bridge/pretrain.py"]
+
+
+@pytest.mark.parametrize(
+    ("saved", "load", "chosen"),
+    [
+        ((), "/own", "/own"),  # the first start of a run without a base
+        (("/base",), "/base", "/base"),
+        (("/base", "/own"), "/base", "/own"),
+        (("/own",), "/base", "/own"),
+        (("/hugging-face",), "/hugging-face", "/hugging-face"),
+        ((), "/base", None),
+    ],
+)
+def test_the_program_of_the_bridge_chooses_its_own_checkpoint_first(
+    saved: tuple[str, ...], load: str, chosen: str | None
+) -> None:
+    text = files_of(spec_of("megatron-bridge"))["megatron-bridge/pretrain.py"]
+    (function,) = [
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef) and node.name == "choose_checkpoint"
+    ]
+    names: dict[str, Any] = {
+        "CheckpointConfig": object,
+        "checkpoint_exists": lambda path: path in saved and path != "/hugging-face",
+        "is_hf_checkpoint_dir": lambda path: path in saved and path == "/hugging-face",
+    }
+    exec(ast.unparse(function), names)
+    config = SimpleNamespace(save="/own", load=load)
+    if chosen is None:
+        with pytest.raises(SystemExit, match="/base contains no checkpoint"):
+            names["choose_checkpoint"](config)
+        return
+    names["choose_checkpoint"](config)
+    assert config.load == chosen
 
 
 def test_a_pretrained_checkpoint_is_imported_as_the_base_of_fine_tuning() -> None:

@@ -42,6 +42,7 @@ from megatron_optimizer import precision_aware_optimizer
 ABSENT = (
     *("transformer_engine", "transformer_engine_torch", "nvidia_resiliency_ext", "modelopt"),
     *("datasets", "webdataset", "wandb", "PIL", "tensorboard", "tensorflow", "megatron.energon"),
+    "torch.utils.tensorboard",
 )
 """Packages that Megatron-Bridge imports, but whose functions no check calls."""
 GPUS = {8: "NVIDIA A100", 9: "NVIDIA H100", 10: "NVIDIA B200"}
