@@ -250,7 +250,7 @@ def test_a_pin_outside_its_limit_leaves_nothing_and_says_so() -> None:
     assert search_layouts(cost_model_of(_limited({"tp": {"max": 4}}, tp=8)), sink) is None
     found = [(one.code, one.finding.message) for one in sink.diagnostics]
     message = "no layout of 32 GPUs satisfies the settings of layout and the limits"
-    assert found == [("PARC-G01", message)]
+    assert found == [("PARC-G01", f"{message}; goals.limits.tp excludes tp 8")]
 
 
 def _open(cost_model: CostModel) -> tuple[Problem, Framework]:
