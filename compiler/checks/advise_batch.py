@@ -14,6 +14,8 @@ from parc.compiler.evaluate.layout_fields import format_sizes
 from parc.compiler.ir import Candidate, Plan, Problem
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.problem import SizeLimit
+from parc.compiler.placement.try_other_rank_order import place_layout
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.search_idle_hosts import search_other_problem
 
 LARGEST_CHANGE = 0.15
@@ -43,10 +45,15 @@ def advise_batch(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
         search = search_other_problem(with_larger_dp(changed, plan.layout.dp), cost_model.framework)
         if search is None:
             continue
+        most = batch / job.global_batch * seconds / (1 + MIN_GAIN)
         best = search.ranked[0]
-        gain = batch / best.step_seconds / (job.global_batch / seconds) - 1
-        if gain >= MIN_GAIN:
-            _report_batch(plan, batch, best, gain, sink)
+        if best.step_seconds <= most:
+            # The search places layouts with a smaller budget than a plan.
+            best = place_layout(
+                cost_model_for(changed, cost_model.framework), best.layout
+            ).candidate
+        if best.step_seconds <= most:
+            _report_batch(plan, batch, best, sink)
             return
 
 
@@ -59,9 +66,10 @@ def with_larger_dp(problem: Problem, dp: int) -> Problem:
     return replace(problem, goals=replace(problem.goals, limits=(*others, larger)))
 
 
-def _report_batch(plan: Plan, batch: int, best: Candidate, gain: float, sink: Sink) -> None:
-    """Report that ``batch`` with the layout ``best`` has the gain ``gain`` in tokens per second."""
+def _report_batch(plan: Plan, batch: int, best: Candidate, sink: Sink) -> None:
+    """Report that ``batch`` with the layout ``best`` trains more tokens per second."""
     job, seconds = plan.problem.job, plan.estimate.time.total_seconds
+    gain = batch / best.step_seconds / (job.global_batch / seconds) - 1
     finding = Finding(
         message=f"a global batch of {batch:,} sequences instead of {job.global_batch:,} would "
         f"train {100 * gain:.0f} % more tokens per second",

@@ -57,7 +57,7 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         (step_seconds_on_hosts(cost_model, layout, plan.placement), layout) for layout in same_mesh
     ]
     if is_memory_scarce(plan.search):
-        added = placement_scorer(cost_model) or (lambda _: 0.0)
+        added = placement_scorer(cost_model)
         fastest = islice(layouts_expected_to_fit(cost_model), MAX_TRIED)
         others = _uncertain_and_faster(cost_model, fastest, limit, most)
         found += [

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 
+from parc.backends.registry import framework_of_problem
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck
 from parc.compiler.ir import Mesh, Placement, Plan
 from parc.compiler.ir.divisors import divisors
-from parc.compiler.search.search_idle_hosts import may_leave_hosts_idle
+from parc.compiler.search.search_idle_hosts import (
+    MIN_GAIN,
+    may_leave_hosts_idle,
+    search_other_problem,
+)
 from parc.compiler.topology.hostlist import compress_hosts
 from parc.compiler.topology.node_groups import node_groups
 
@@ -145,10 +151,11 @@ def _explain_idle_hosts(plan: Plan) -> Finding:
 
 
 def _suggest_batches(plan: Plan) -> str:
-    """Return global batches near that of the spec that let the chosen sizes use all hosts.
+    """Return global batches near that of the spec with which PARC would use all hosts.
 
-    If tp x cp x pp of the layout does not divide the number of GPUs, the batches are those of a
-    layout with cp 1. The text is empty if there are none.
+    They suit the parallel sizes of the plan. If tp x cp x pp of the layout does not divide the
+    number of GPUs, the batches are those of a layout with cp 1. The text is empty if there are
+    none.
     """
     layout, gpus, batch = plan.layout, plan.problem.cluster.gpus, plan.problem.job.global_batch
     model_gpus = layout.tp * layout.pp
@@ -159,11 +166,26 @@ def _suggest_batches(plan: Plan) -> str:
     if rest or batch % step == 0:
         return ""
     below = batch // step * step
-    near = [one for one in (below, below + step) if abs(one - batch) <= batch / 4]
+    close = (one for one in (below, below + step) if abs(one - batch) <= batch / 4)
+    near = [one for one in close if _are_all_hosts_fast(plan, one)]
     batches = " or ".join(map(str, near))
     return (
         f"a global batch of {batches} suits dp {dp} on all {gpus} GPUs; otherwise " if near else ""
     )
+
+
+def _are_all_hosts_fast(plan: Plan, batch: int) -> bool:
+    """Return True if PARC would use all hosts with a global batch of ``batch`` sequences.
+
+    On the hosts in use, a step is assumed to take time in proportion to the batch.
+    """
+    problem = plan.problem
+    changed = replace(problem, job=replace(problem.job, global_batch=batch))
+    search = search_other_problem(changed, framework_of_problem(problem))
+    if search is None:
+        return False
+    on_fewer = plan.search.ranked[0].step_seconds * batch / problem.job.global_batch
+    return on_fewer > (1 - MIN_GAIN) * search.ranked[0].step_seconds
 
 
 def _count_split_groups(

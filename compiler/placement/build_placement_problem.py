@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from math import inf, prod
+from typing import Protocol
 
-from parc.compiler.ir import AxisTraffic, Cluster, Estimate, Layout, Mesh, PlacementPolicy, Plan
+from parc.compiler.ir import (
+    AxisTraffic,
+    Cluster,
+    Host,
+    Layout,
+    Mesh,
+    PlacementPolicy,
+    Plan,
+    StepTime,
+)
 from parc.compiler.placement.order.equivalent_hosts import (
+    HostSites,
     group_hosts_into_sites,
     sort_hosts_by_switch,
 )
+from parc.compiler.placement.order.lower_bounds import least_message_seconds
 from parc.compiler.placement.order.orders_from_boxes import node_axes_within, node_axis_sizes
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 from parc.compiler.placement.order.switch_cuts import CutModel, cut_model_of
-from parc.compiler.topology.node_groups import node_groups, ranks_per_node
-from parc.compiler.topology.uplinks import Pattern, TrafficFlow, build_traffic_flow
+from parc.compiler.placement.order.switch_level import SwitchLevel
+from parc.compiler.topology.node_groups import (
+    NodeGroups,
+    first_node_group,
+    node_groups,
+    ranks_per_node,
+)
+from parc.compiler.topology.uplinks import (
+    Pattern,
+    TrafficFlow,
+    build_traffic_flow,
+    message_share,
+)
 
 TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "tp": ("dense", ("tp",), "ring"),
@@ -61,7 +84,19 @@ TERMS = {
 Several axes can have the same field."""
 
 
-def placement_tie_seconds(estimate: Estimate) -> float:
+class TimedTraffic(Protocol):
+    """Protocol for the parts of an estimate that placement needs."""
+
+    @property
+    def time(self) -> StepTime:
+        """Step time at full bandwidth between hosts."""
+
+    @property
+    def traffic(self) -> tuple[AxisTraffic, ...]:
+        """Traffic of each parallel axis in use."""
+
+
+def placement_tie_seconds(estimate: TimedTraffic) -> float:
     """Return the difference in exposed seconds up to which two orders of hosts count as equal."""
     return PLACEMENT_TIE * estimate.time.seconds_before_placement
 
@@ -70,7 +105,7 @@ def build_placement_problem(
     cluster: Cluster,
     meshes: tuple[Mesh, Mesh],
     layout: Layout,
-    estimate: Estimate,
+    estimate: TimedTraffic,
     policy: PlacementPolicy = "auto",
 ) -> PlacementProblem:
     """Return the placement problem of ``layout`` on ``cluster``.
@@ -88,23 +123,40 @@ def build_placement_problem(
         policy: ``layout.placement`` of the spec. With ``auto``, orders of hosts are compared by
             time first. With any other policy, all orders count as equally fast.
     """
-    hosts = sort_hosts_by_switch(cluster)
+    hosts, sites = hosts_and_sites(cluster)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     flows = _flows_with_cut_models(
-        meshes, per_node, layout, estimate.traffic, _exposed_fractions(estimate)
+        meshes,
+        per_node,
+        layout,
+        estimate.traffic,
+        exposed_fractions(estimate.time, estimate.traffic),
     )
     return PlacementProblem(
         nodes=meshes[0].world // per_node,
         flows=tuple(one for _, one, _ in flows),
         cut_models=tuple(model for *_, model in flows),
         node_axis_sizes=node_axis_sizes(meshes, per_node),
-        sites=group_hosts_into_sites(cluster, hosts),
-        hosts=tuple(hosts),
+        sites=sites,
+        hosts=hosts,
         weights=tuple(
             ALMOST_NOTHING if axis in CROSSES_FIRST[policy] else 1.0 for axis, *_ in flows
         ),
         tie_seconds=placement_tie_seconds(estimate) if policy == "auto" else inf,
     )
+
+
+_latest: list[tuple[Cluster, tuple[Host, ...], HostSites]] = []
+"""Latest result of ``hosts_and_sites`` and its cluster, because a search places many layouts."""
+
+
+def hosts_and_sites(cluster: Cluster) -> tuple[tuple[Host, ...], HostSites]:
+    """Return the usable hosts of ``cluster``, sorted by switch, and their sites."""
+    # Compared by identity, because hashing a cluster takes longer than sorting its hosts.
+    if not _latest or _latest[0][0] is not cluster:
+        hosts = sort_hosts_by_switch(cluster)
+        _latest[:] = [(cluster, tuple(hosts), group_hosts_into_sites(cluster, hosts))]
+    return _latest[0][1:]
 
 
 def placement_problem_of_plan(plan: Plan, cluster: Cluster) -> PlacementProblem:
@@ -115,10 +167,10 @@ def placement_problem_of_plan(plan: Plan, cluster: Cluster) -> PlacementProblem:
 
 
 def traffic_flows(
-    meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
+    meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: TimedTraffic
 ) -> Iterator[tuple[str, TrafficFlow]]:
     """Yield (parallel axis, messages of this axis) for each axis with traffic between hosts."""
-    exposure = _exposed_fractions(estimate)
+    exposure = exposed_fractions(estimate.time, estimate.traffic)
     for axis, one, _ in _flows_with_cut_models(
         meshes, per_node, layout, estimate.traffic, exposure
     ):
@@ -144,25 +196,14 @@ def _flows_with_cut_models(
     found = []
     fractions = dict(exposure)
     node_sizes = node_axis_sizes(meshes, per_node)
-    by_name = {"dense": meshes[0], "expert": meshes[1]}
     for traffic in traffic_by_axis:
         if traffic.axis not in TRAFFIC_GROUPS or not traffic.bytes_per_rank:
             continue
-        name, axes, pattern = TRAFFIC_GROUPS[traffic.axis]
-        mesh = by_name[name]
+        mesh, axes, pattern = _groups_of_axis(meshes, layout, traffic.axis)
         groups = node_groups(mesh, axes, per_node)
-        if pattern == "line" and layout.vpp > 1:
-            # Interleaving closes the line: the last stage sends chunks back to the first.
-            pattern = "ring"
-        # With a2a, every context rank exchanges attention heads for tokens with every
-        # other one.
-        if traffic.axis == "cp" and layout.cp_comm == "a2a":
-            pattern = "all-to-all"
         # Groups inside a host have no visits: they send nothing over the network.
         if groups.visits:
-            inside = node_axes_within(mesh.select_axes(*axes), node_sizes, per_node)
-            size = prod(node_sizes[index] for index in inside)
-            model = cut_model_of(groups, pattern, inside, size, mesh.world // per_node)
+            model = _cut_model_of_groups(mesh, axes, pattern, groups, node_sizes)
             sent = build_traffic_flow(
                 groups, pattern, traffic.bytes_per_rank, fractions[traffic.axis]
             )
@@ -170,19 +211,76 @@ def _flows_with_cut_models(
     return tuple(found)
 
 
-def _exposed_fractions(estimate: Estimate) -> tuple[tuple[str, float], ...]:
+def least_seconds_per_byte(
+    meshes: tuple[Mesh, Mesh],
+    per_node: int,
+    layout: Layout,
+    axes: Iterable[str],
+    levels: tuple[SwitchLevel, ...],
+) -> dict[str, float]:
+    """Return lower bounds on the seconds of the traffic of some parallel ``axes``, by axis.
+
+    The bounds are seconds per byte that a rank sends, and hold for all orders of hosts. Only groups
+    that some switch of ``levels`` must cut are counted.
+    """
+    found = {}
+    node_sizes = node_axis_sizes(meshes, per_node)
+    for axis in axes:
+        mesh, names, pattern = _groups_of_axis(meshes, layout, axis)
+        groups = first_node_group(mesh, names, per_node)
+        if groups.visits:
+            model = _cut_model_of_groups(mesh, names, pattern, groups, node_sizes)
+            seconds = least_message_seconds(model, groups.parallel, levels)
+            if seconds:
+                found[axis] = seconds * message_share(groups.size, pattern)
+    return found
+
+
+def _groups_of_axis(
+    meshes: tuple[Mesh, Mesh], layout: Layout, axis: str
+) -> tuple[Mesh, tuple[str, ...], Pattern]:
+    """Return the mesh, the mesh axes and the pattern of the messages of a parallel ``axis``."""
+    name, axes, pattern = TRAFFIC_GROUPS[axis]
+    if pattern == "line" and layout.vpp > 1:
+        # Interleaving closes the line: the last stage sends chunks back to the first.
+        pattern = "ring"
+    # With a2a, every context rank exchanges attention heads for tokens with every other one.
+    if axis == "cp" and layout.cp_comm == "a2a":
+        pattern = "all-to-all"
+    return meshes[name == "expert"], axes, pattern
+
+
+def _cut_model_of_groups(
+    mesh: Mesh,
+    axes: tuple[str, ...],
+    pattern: Pattern,
+    groups: NodeGroups,
+    node_sizes: tuple[int, ...],
+) -> CutModel:
+    """Return the cut model of the process ``groups`` over some ``axes`` of ``mesh``.
+
+    ``node_sizes`` is the result of ``node_axis_sizes`` for both meshes.
+    """
+    nodes = prod(node_sizes)
+    inside = node_axes_within(mesh.select_axes(*axes), node_sizes, mesh.world // nodes)
+    size = prod(node_sizes[index] for index in inside)
+    return cut_model_of(groups, pattern, inside, size, nodes)
+
+
+def exposed_fractions(
+    time: StepTime, traffic_by_axis: tuple[AxisTraffic, ...]
+) -> tuple[tuple[str, float], ...]:
     """Return the exposed fraction (at most 1) of the communication time of each parallel axis.
 
-    The result contains (axis, fraction) pairs.
+    The result contains (axis, fraction) pairs. ``time`` and ``traffic_by_axis`` are those of the
+    estimate of a layout.
     """
     # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)
-    for traffic in estimate.traffic:
+    for traffic in traffic_by_axis:
         if traffic.axis in TERMS and traffic.gb_per_s:
             full[TERMS[traffic.axis]] += traffic.bytes_per_rank / (traffic.gb_per_s * 1e9)
-    shares = {
-        term: _exposed_share(getattr(estimate.time, term), spent) for term, spent in full.items()
-    }
+    shares = {term: _exposed_share(getattr(time, term), spent) for term, spent in full.items()}
     return tuple((axis, shares[term]) for axis, term in TERMS.items())
 
 

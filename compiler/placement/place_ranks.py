@@ -15,7 +15,6 @@ from typing import Protocol
 
 from parc.compiler.ir import (
     Cluster,
-    Estimate,
     GroupFamily,
     Host,
     Layout,
@@ -29,6 +28,7 @@ from parc.compiler.ir import (
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
 from parc.compiler.placement.build_placement_problem import (
+    TimedTraffic,
     build_placement_problem,
     placement_tie_seconds,
 )
@@ -89,7 +89,7 @@ def place_ranks(
     problem: Problem,
     framework: RankOrder,
     layout: Layout,
-    estimate: Estimate,
+    estimate: TimedTraffic,
     budget: SearchBudget = THOROUGH,
 ) -> Placement:
     """Return the placement of ``layout`` on the best order of hosts that the search finds.

@@ -60,7 +60,7 @@ def try_other_rank_order(
         layout, add_placement_seconds(cost_model, layout, estimate, placement), placement
     )
     others = [
-        _place_layout(cost_model, other)
+        _place_in_one_order(cost_model, other)
         for other in _valid_other_orders(cost_model, layout, placement)
     ]
     if not others:
@@ -73,6 +73,13 @@ def try_other_rank_order(
     return _with_alternative(kept, best)
 
 
+def place_layout(cost_model: CostModel, layout: Layout) -> PlacedLayout:
+    """Return ``layout`` as a plan that chooses it would place it, with the full budget."""
+    estimate = estimate_layout(cost_model, layout)
+    placement = place_ranks(cost_model.problem, cost_model.framework, layout, estimate)
+    return try_other_rank_order(cost_model, layout, estimate, placement)
+
+
 def search_with_chosen_first(search: Search, placed: PlacedLayout) -> Search:
     """Return the search result ``search`` with the placed layout as its first candidate.
 
@@ -81,9 +88,14 @@ def search_with_chosen_first(search: Search, placed: PlacedLayout) -> Search:
     large, the others get the seconds that the placement adds to the first one: candidates are
     compared with each other.
     """
-    others = search.ranked[1:]
-    if not any(one.placed_seconds for one in search.ranked):
-        others = tuple(_with_seconds(one, placed.candidate.placed_seconds) for one in others)
+    # The best layout on all hosts has its own placement if the chosen layout leaves hosts idle.
+    world = placed.layout.world
+    if any(one.placed_seconds for one in search.ranked if one.layout.world == world):
+        return replace(search, ranked=(placed.candidate, *search.ranked[1:]))
+    added = placed.candidate.placed_seconds
+    others = tuple(
+        _with_seconds(one, added) if one.layout.world == world else one for one in search.ranked[1:]
+    )
     return replace(search, ranked=(placed.candidate, *others))
 
 
@@ -113,7 +125,7 @@ def _valid_other_orders(
     return [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]
 
 
-def _place_layout(cost_model: CostModel, layout: Layout) -> PlacedLayout:
+def _place_in_one_order(cost_model: CostModel, layout: Layout) -> PlacedLayout:
     """Return ``layout`` with its placement, and with its estimate on the hosts of the placement."""
     estimate = estimate_layout(cost_model, layout)
     placement = place_ranks(cost_model.problem, cost_model.framework, layout, estimate)

@@ -21,6 +21,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.ir import Cluster, Problem, Search
 from parc.compiler.ir.problem import is_size_allowed
+from parc.compiler.placement.try_other_rank_order import place_layout
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import MAX_VPP, dense_choices, fills_chunks_evenly
 from parc.compiler.search.explain_oversized import OVERSIZED
@@ -64,7 +65,7 @@ def search_with_idle_hosts(cost_model: CostModel, sink: Sink) -> Search | None:
     if best is None or (search is not None and _seconds(best) > (1 - MIN_GAIN) * _seconds(search)):
         sink.extend(found)
         return search
-    return _merge_searches(best, search)
+    return best if search is None else _merge_searches(cost_model, best, search)
 
 
 def _try_parts_of_cluster(cost_model: CostModel, counts: list[int]) -> list[Search]:
@@ -283,8 +284,11 @@ def _seconds(search: Search) -> float:
     return search.ranked[0].step_seconds
 
 
-def _merge_searches(chosen: Search, on_all_hosts: Search | None) -> Search:
-    """Return ``chosen`` with the best layout on all hosts as the last candidate."""
-    if on_all_hosts is None:
-        return chosen
-    return replace(chosen, ranked=(*chosen.ranked[: KEPT - 1], on_all_hosts.ranked[0]))
+def _merge_searches(cost_model: CostModel, chosen: Search, on_all_hosts: Search) -> Search:
+    """Return ``chosen`` with the best layout on all hosts as the last candidate.
+
+    This layout is placed as if it were chosen, so that its step time is that of a plan without idle
+    hosts.
+    """
+    last = place_layout(cost_model, on_all_hosts.ranked[0].layout).candidate
+    return replace(chosen, ranked=(*chosen.ranked[: KEPT - 1], last))

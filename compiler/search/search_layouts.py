@@ -23,7 +23,6 @@ from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Candidate, Layout, Problem, Search
 from parc.compiler.ir.rule import Rule
-from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.explain_invalid import explain_invalid, report_excess_chunks
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
@@ -78,9 +77,10 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
                 filters[index].filter_all_layouts()
                 survivors += filters[index].survivors_of_variant(index)
         survivors = survivors or list(search_near_misses(cost_model, filters, (0, inf)))
+    ranking = LayoutRanking(cost_model, filters, spaces[0].levels)
     if survivors:
         refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
-        survivors = _with_improvements(cost_model, filters, refining, survivors)
+        survivors = _with_improvements(cost_model, ranking, filters, refining, survivors)
     dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     if not survivors:
         fallback = _fallback_candidate(filters, cost_model, dropped, sink)
@@ -88,8 +88,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
-    ranking = LayoutRanking(cost_model, filters, spaces[0].levels)
-    ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
+    ranked = ranking.best_layouts(survivors)
     return Search(
         enumerated=sum(one.enumerated for one in filters.values()),
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
@@ -127,6 +126,7 @@ def layouts_expected_to_fit(cost_model: CostModel) -> Iterator[Layout]:
 
 def _with_improvements(
     cost_model: CostModel,
+    ranking: LayoutRanking,
     filters: dict[int, LayoutFilter],
     refining: dict[int, LayoutSpace],
     survivors: list[Survivor],
@@ -137,16 +137,16 @@ def _with_improvements(
     split, faster stage splits, and layouts that recompute only some layers.
     """
     found = list(survivors)
-    best = find_best_survivor(cost_model, filters, found)
+    best = _best_world_and_seconds(ranking, found)
     if refined := _search_refinements(cost_model, filters, refining, found, best):
         found += refined
-        best = min(best, find_best_survivor(cost_model, filters, refined))
+        best = min(best, _best_world_and_seconds(ranking, refined))
     if near := search_near_misses(cost_model, filters, best):
         found += near
-        best = min(best, find_best_survivor(cost_model, filters, near))
+        best = min(best, _best_world_and_seconds(ranking, near))
     if other := search_other_splits(cost_model, filters, found, best):
         found += other
-        best = min(best, find_best_survivor(cost_model, filters, other))
+        best = min(best, _best_world_and_seconds(ranking, other))
     space = next(iter(filters.values())).space
     if len(space.levels) > space.sibling_levels:
         found += _search_partial_recompute(cost_model, filters, found, best)
@@ -189,7 +189,9 @@ def _is_any_faster(one: LayoutFilter, survivors: list[Survivor], seconds: float)
     for row in sorted(survivors):
         point = row.point._replace(split=0)
         one.stage_splits(point.pp)  # gives the splits their numbers
-        if one.least_seconds(point) < seconds and one.step_seconds(point) < seconds:
+        if one.least_seconds(point) < seconds and one.is_faster_when_placed(
+            point, one.step_seconds(point), seconds
+        ):
             return True
     return False
 
@@ -236,37 +238,31 @@ def _search_partial_recompute(
     for row in rows:
         point, one = row.point.with_recompute_level(0), filters[row.variant]
         if row.seconds <= longest and one.least_seconds(point) <= best * (1 + goals.tie):
-            floors.append((one.step_seconds(point), row))
-    found: list[Survivor] = []
+            floor = one.step_seconds(point)
+            if floor <= best * (1 + goals.tie):
+                floors.append((floor + one.least_placement_seconds(row.point), row))
+    found: list[tuple[float, Survivor]] = []
     for floor, row in sorted(floors):
-        if floor > best * (1 + goals.tie):
+        most, one = best * (1 + goals.tie), filters[row.variant]
+        if floor > most:
             break
-        partial = _with_fewest_recomputed_layers(
-            cost_model, filters[row.variant], row, best * (1 + goals.tie)
-        )
+        most -= one.least_placement_seconds(row.point)
+        partial = _with_fewest_recomputed_layers(cost_model, one, row, most)
         if partial is not None and with_step_time(filters, row).seconds <= longest:
-            found.append(partial)
-            best = min(best, partial.seconds)
-    return [row for row in found if row.seconds <= best * (1 + goals.tie)]
+            seconds = partial.seconds + one.usual_placement_seconds(row.point)
+            found.append((seconds, partial))
+            best = min(best, seconds)
+    return [row for seconds, row in found if seconds <= best * (1 + goals.tie)]
 
 
-def find_best_survivor(
-    cost_model: CostModel, filters: dict[int, LayoutFilter], survivors: list[Survivor]
-) -> tuple[int, float]:
-    """Return the number of GPUs and the seconds per step of the fastest of ``survivors``.
+def _best_world_and_seconds(ranking: LayoutRanking, survivors: list[Survivor]) -> tuple[int, float]:
+    """Return the number of GPUs and the seconds per step of the best of ``survivors``.
 
-    If the goal is fewest-gpus, only the survivors with the fewest GPUs are compared. Otherwise the
-    number of GPUs in the result is 0.
+    The seconds include those that its placement adds. If the goal is not fewest-gpus, the number
+    of GPUs in the result is 0.
     """
-    few = cost_model.problem.goals.maximize == "fewest-gpus"
-    world, best = min(row.point.world for row in survivors) if few else 0, inf
-    rows = [row for row in survivors if world in (0, row.point.world)]
-    for row in fastest_first(filters, rows, lambda _: 0):
-        if row.seconds >= best:
-            break
-        layout = filters[row.variant].build_layout(row.point)
-        best = min(best, step_time(cost_model, layout).total_seconds)
-    return world, best
+    best = next(ranking.best_first(survivors))
+    return ranking.gpus_to_minimize(best.key[1]), best.score
 
 
 def _with_fewest_recomputed_layers(
@@ -355,4 +351,5 @@ def _plan_candidates(cost_model: CostModel, ranked: list[RankedLayout]) -> Itera
     """Yield one candidate of the plan per ranked layout, with the MFU of the layout."""
     for row in ranked:
         mfu = model_flops_utilization(cost_model.problem, row.score, row.layout.world)
-        yield Candidate(row.layout, row.score, row.peak_bytes, mfu, row.exposed_seconds)
+        peak = peak_bytes(cost_model, row.layout)
+        yield Candidate(row.layout, row.score, peak, mfu, row.exposed_seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 
 from parc.compiler.cost.memory.peak import EXPECTED, MemoryEnd, memory_of_all_stages, peak_bytes
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
@@ -22,6 +22,7 @@ from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.ir import LayerKind, Layout, PipelineSplit, StageMemory
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.balance_stages import StageWork, balanced_counts
+from parc.compiler.search.enumerate_layouts import LayoutPoint
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.survivors import Survivor, with_step_time
 
@@ -45,7 +46,8 @@ def search_other_splits(
         cost_model: cost model of the problem.
         filters: index of a framework variant -> filter of its layouts.
         survivors: layouts with the split of the framework.
-        world_and_seconds: number of GPUs, or 0 for any, and step time of the fastest survivor.
+        world_and_seconds: number of GPUs, or 0 for any, and step time of the fastest survivor
+            with its placement.
     """
     world, best = world_and_seconds
     tie = cost_model.problem.goals.tie
@@ -56,19 +58,25 @@ def search_other_splits(
         and world in (0, row.point.world)
         and not (row.is_lower_bound and row.seconds > best * (1 + tie))
     )
-    rows = [(filters[row.variant].best_split_seconds(row.point, row.seconds), row) for row in timed]
+    rows = []
+    for row in timed:
+        seconds = filters[row.variant].best_split_seconds(row.point, row.seconds)
+        if seconds <= best * (1 + tie) and seconds <= row.seconds * (1 - tie):
+            least = seconds + filters[row.variant].least_placement_seconds(row.point)
+            rows.append((least, seconds, row))
     found: list[tuple[float, Survivor]] = []
-    for least, row in sorted(rows):
+    for least, seconds, row in sorted(rows):
         if least > best * (1 + tie):
             break
-        if least > row.seconds * (1 - tie):
+        added = filters[row.variant].usual_placement_seconds(row.point)
+        most = best * (1 + tie) - added
+        if seconds > most:
             continue
-        other = _with_other_split(cost_model, filters[row.variant], row, best * (1 + tie))
+        other = _with_other_split(cost_model, filters[row.variant], row, most)
         if other is not None:
-            found.append((least, other))
-            best = min(best, other.seconds)
-    most = best * (1 + tie)
-    return [row for least, row in found if max(least, row.seconds) <= most]
+            found.append((other.seconds + added, other))
+            best = min(best, other.seconds + added)
+    return [row for seconds, row in found if seconds <= best * (1 + tie)]
 
 
 def search_near_misses(
@@ -85,35 +93,51 @@ def search_near_misses(
         cost_model: cost model of the problem.
         filters: index of a framework variant -> filter of its layouts.
         world_and_seconds: number of GPUs, or 0 for any, and step time of the fastest survivor
-            (infinite without survivors).
+            with its placement (infinite without survivors).
     """
-    world, best = world_and_seconds
-    tie = cost_model.problem.goals.tie
-    rows = []
-    for index, one in filters.items():
-        for point in one.near_misses:
-            if world in (0, point.world) and one.least_seconds(point) <= best * (1 + tie):
-                seconds = one.step_seconds(point)
-                least = one.best_split_seconds(point, seconds)
-                rows.append((least, seconds, index, point))
+    best, tie = world_and_seconds[1], cost_model.problem.goals.tie
     found: list[tuple[float, Survivor]] = []
-    for least, seconds, index, point in sorted(rows):
-        most = best * (1 + tie)
-        if least > most:
+    for least, split, seconds, index, point in _promising_misses(filters, world_and_seconds, tie):
+        if least > best * (1 + tie):
             break
-        layout = filters[index].build_layout(point)
+        layout, most = filters[index].build_layout(point), best * (1 + tie)
         layers = _longest_stage(cost_model, layout, filters[index].end)
         if layers is None:
             continue
         # With interleaving, the step does not grow by the whole excess of the longest stage.
         if point.vpp == 1 and filters[index].best_split_seconds(point, seconds, layers) > most:
             continue
-        row = _fastest_split(cost_model, filters[index], Survivor(most, point, index))
+        added = filters[index].usual_placement_seconds(point)
+        if split + added > most:
+            continue
+        row = _fastest_split(cost_model, filters[index], Survivor(most - added, point, index))
         if row is not None:
-            found.append((least, row))
-            best = min(best, row.seconds)
-    most = best * (1 + tie)
-    return [row for least, row in found if max(least, row.seconds) <= most]
+            found.append((row.seconds + added, row))
+            best = min(best, row.seconds + added)
+    return [row for seconds, row in found if seconds <= best * (1 + tie)]
+
+
+def _promising_misses(
+    filters: Mapping[int, LayoutFilter], world_and_seconds: tuple[int, float], tie: float
+) -> list[tuple[float, float, float, int, LayoutPoint]]:
+    """Return the near misses that could tie with the best survivor, the most promising ones first.
+
+    Each item is (least step time, the same without placement, step time with the split of the
+    framework, framework variant, layout). The arguments are those of ``search_near_misses``.
+    """
+    world, best = world_and_seconds
+    rows = []
+    for index, one in filters.items():
+        for point in one.near_misses:
+            if world not in (0, point.world) or one.least_seconds(point) > best * (1 + tie):
+                continue
+            seconds = one.step_seconds(point)
+            split = one.best_split_seconds(point, seconds)
+            if split <= best * (1 + tie):
+                # Without survivors, no bound can exclude a layout.
+                added = one.least_placement_seconds(point) if best < inf else 0.0
+                rows.append((split + added, split, seconds, index, point))
+    return sorted(rows)
 
 
 def _longest_stage(cost_model: CostModel, layout: Layout, end: MemoryEnd) -> int | None:

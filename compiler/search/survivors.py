@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple, Protocol
 
-from parc.compiler.ir import Layout
+from parc.compiler.ir import Layout, StepTime
 from parc.compiler.search.enumerate_layouts import LayoutPoint
 
 ROUNDING = 1e-9
@@ -40,6 +40,12 @@ class LayoutSource(Protocol):
 
     def step_seconds(self, point: LayoutPoint) -> float:
         """Return the seconds per step of ``point``, as ``Survivor`` defines them."""
+
+    def least_placement_seconds(self, point: LayoutPoint) -> float:
+        """Return about a lower bound of the seconds that the placement of ``point`` adds."""
+
+    def placement_seconds(self, layout: Layout, point: LayoutPoint, time: StepTime) -> float:
+        """Return the seconds that the placement of ``layout`` adds to its step time ``time``."""
 
 
 Sources = Mapping[int, LayoutSource]

@@ -7,7 +7,8 @@ from typing import Any
 
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import EqualStageGroup
-from parc.compiler.ir import Layout, PipelineSplit
+from parc.compiler.ir import Layout, PipelineSplit, StepTime
+from parc.compiler.placement.score_placement import PlacementOfSizes, is_placement_relevant
 from parc.compiler.search.enumerate_layouts import LayoutPoint, stage_choices
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.stage_shapes import StageShape
@@ -27,6 +28,9 @@ class TimedLayouts:
         self._splits: dict[tuple[int, int], list[tuple[PipelineSplit, StageShape]]] = {}
         """(pp, vpp) -> the splits that ``LayoutPoint.split`` numbers."""
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
+        self._is_placed = is_placement_relevant(cost_model.problem.cluster)
+        self._placements: dict[tuple[int, ...], PlacementOfSizes] = {}
+        """(tp, cp, pp, dp, ep, etp, vpp) -> placement of all layouts with these sizes."""
         self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
         """Last (tp, cp, pp, dp, ep, etp, vpp) of ``build_layout``, and the fields of its layout."""
 
@@ -83,6 +87,49 @@ class TimedLayouts:
             self._add_split(point.pp, point.vpp, split)
             known.append(split)
         return point._replace(split=known.index(split))
+
+    def least_placement_seconds(self, point: LayoutPoint) -> float:
+        """Return about a lower bound of the seconds that the placement of ``point`` adds to a step.
+
+        It is the bound of the first layout with these parallel sizes and this virtual pipeline
+        size, because their traffic differs little.
+        """
+        return self._placement_of_sizes(point).least_added_seconds if self._is_placed else 0.0
+
+    def usual_placement_seconds(self, point: LayoutPoint) -> float:
+        """Return about the seconds that the placement of ``point`` adds to a step.
+
+        They are those of the same layout as in ``least_placement_seconds``.
+        """
+        return self._placement_of_sizes(point).added_seconds if self._is_placed else 0.0
+
+    def placement_seconds(self, layout: Layout, point: LayoutPoint, time: StepTime) -> float:
+        """Return the seconds that the placement of ``layout``, that is ``point``, adds to a step.
+
+        ``time`` is its step time without them.
+        """
+        if not self._is_placed:
+            return 0.0
+        return self._placement_of_sizes(point).added_seconds_of(layout, time)
+
+    def is_faster_when_placed(self, point: LayoutPoint, seconds: float, most: float) -> bool:
+        """Return True if ``point`` with its placement takes less than ``most`` seconds per step.
+
+        ``seconds`` is its step time without placement.
+        """
+        return (
+            seconds < most
+            and seconds + self.least_placement_seconds(point) < most
+            and seconds + self.usual_placement_seconds(point) < most
+        )
+
+    def _placement_of_sizes(self, point: LayoutPoint) -> PlacementOfSizes:
+        """Return the placement of the layouts with the sizes of ``point``; cached."""
+        found = self._placements.get(point[:7])
+        if found is None:
+            found = PlacementOfSizes(self._cost_model, self.build_layout(point))
+            self._placements[point[:7]] = found
+        return found
 
     def _add_split(self, pp: int, vpp: int, split: PipelineSplit) -> StageShape:
         """Give ``split`` the next number of ``LayoutPoint.split``, and return its shape."""

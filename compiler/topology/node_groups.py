@@ -56,6 +56,18 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
     ``ranks_per_node`` must divide the world size. The result is cached, because several modules
     need the same few groups.
     """
+    return _find_groups(mesh, names, ranks_per_node, only_first=False)
+
+
+def first_node_group(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> NodeGroups:
+    """Return ``node_groups`` with the visits of the first group only, which takes less time."""
+    return _find_groups(mesh, names, ranks_per_node, only_first=True)
+
+
+def _find_groups(
+    mesh: Mesh, names: tuple[str, ...], ranks_per_node: int, *, only_first: bool
+) -> NodeGroups:
+    """Return the result of ``node_groups`` or, if ``only_first``, of ``first_node_group``."""
     merged = _merge_axes(mesh, names)
     inside = [axis for axis in merged if axis.member]
     size = prod(axis.size for axis in inside)
@@ -67,7 +79,8 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
     parallel = gcd(ranks_per_node, *(axis.stride for axis in inside))
     units_per_node = ranks_per_node // parallel
     members = _offsets_in_grains(inside, parallel)
-    bases = _offsets_in_grains([axis for axis in merged if not axis.member], parallel)
+    others = [] if only_first else [axis for axis in merged if not axis.member]
+    bases = _offsets_in_grains(others, parallel)
     visits = tuple(tuple((base + member) // units_per_node for member in members) for base in bases)
     return NodeGroups(size, count, parallel, visits)
 

@@ -58,9 +58,8 @@ def build_traffic_flow(
         rank_bytes: number of bytes that each rank sends per step.
         exposure: fraction of the communication time that does not overlap with computation.
     """
+    unit = rank_bytes * message_share(groups.size, pattern)
     if pattern == "all-to-all":
-        # A rank sends an equal part to each of the other members.
-        unit = rank_bytes / max(1, groups.size - 1)
         return TrafficFlow(unit, exposure, groups.parallel, (), (), groups.visits)
     senders: list[int] = []
     receivers: list[int] = []
@@ -72,10 +71,20 @@ def build_traffic_flow(
             senders += visit[:-1] + visit[1:]
             receivers += visit[1:] + visit[:-1]
     crosses_hosts = list(map(ne, senders, receivers))
-    # A rank in the middle of a pipeline sends half of its bytes forward and half back.
-    unit = rank_bytes / 2 if pattern == "line" else rank_bytes
     out, into = (tuple(compress(nodes, crosses_hosts)) for nodes in (senders, receivers))
     return TrafficFlow(unit, exposure, groups.parallel, out, into, ())
+
+
+def message_share(size: int, pattern: Pattern) -> float:
+    """Return the bytes of one message as a fraction of those that a rank sends.
+
+    ``size`` is the number of ranks of a process group, ``pattern`` that of its messages.
+    """
+    if pattern == "all-to-all":
+        # A rank sends an equal part to each of the other members.
+        return 1 / max(1, size - 1)
+    # A rank in the middle of a pipeline sends half of its bytes forward and half back.
+    return 0.5 if pattern == "line" else 1.0
 
 
 def messages_leaving_zones(flow: TrafficFlow, zone: Sequence[int]) -> Counter[int]:

@@ -111,7 +111,7 @@ def near_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
         most = min((row[0] for row in others), default=0.0) * tie
         found += [(least, row) for row in others if row[0] <= most][:1]
     best = min([best, *(row[0] for _, row in found)])
-    return [row for least, row in found if max(least, row[0]) <= best * tie]
+    return [row for _, row in found if row[0] <= best * tie]
 
 
 def split_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
@@ -141,7 +141,7 @@ def split_rows(cost_model: CostModel, rows: list[Row]) -> list[Row]:
         if simplest[0] < seconds * (1 - tie):
             found.append((least, simplest))
             best = min(best, simplest[0])
-    return [row for least, row in found if max(least, row[0]) <= best * (1 + tie)]
+    return [row for _, row in found if row[0] <= best * (1 + tie)]
 
 
 def balanced_seconds(cost_model: CostModel, layout: Layout) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -13,11 +14,12 @@ from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, LayoutVariant
-from parc.compiler.placement.score_placement import placement_scorer
+from parc.compiler.ir import Layout, LayoutVariant, StepTime
+from parc.compiler.placement.score_placement import is_placement_relevant, placement_scorer
+from parc.compiler.search.enumerate_layouts import LayoutPoint
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.rank_layouts import KEPT, RESCORED, LayoutRanking
+from parc.compiler.search.rank_layouts import KEPT, LayoutRanking
 from parc.compiler.search.search_layouts import search_layouts
 from parc.compiler.search.survivors import ROUNDING
 from parc.compiler.spec.job_spec import DEFAULT_TIE
@@ -48,12 +50,37 @@ def _sieve(cost_model: CostModel) -> LayoutFilter:
     return sieve
 
 
-def _ranking(sieve: LayoutFilter, cost_model: CostModel) -> LayoutRanking:
-    return LayoutRanking(cost_model, {0: sieve}, sieve.space.levels)
+class _Placed:
+    """Layouts of a filter whose placement adds given seconds."""
+
+    def __init__(self, sieve: LayoutFilter, added: Callable[[Layout], float], share: float) -> None:
+        """``share`` is the lower bound of the added seconds, as a fraction of them."""
+        self.build_layout, self.step_seconds = sieve.build_layout, sieve.step_seconds
+        self._added, self._share = added, share
+        self.tried: list[Layout] = []
+
+    def least_placement_seconds(self, point: LayoutPoint) -> float:
+        return self._share * self._added(self.build_layout(point))
+
+    def placement_seconds(self, layout: Layout, point: LayoutPoint, time: StepTime) -> float:
+        assert layout == self.build_layout(point)
+        assert time.placement_seconds == 0.0
+        self.tried.append(layout)
+        return self._added(layout)
+
+
+def _ranking(
+    sieve: LayoutFilter,
+    cost_model: CostModel,
+    added: Callable[[Layout], float] = lambda _: 0.0,
+    share: float = 0.0,
+) -> tuple[LayoutRanking, _Placed]:
+    placed = _Placed(sieve, added, share)
+    return LayoutRanking(cost_model, {0: placed}, sieve.space.levels), placed
 
 
 def test_a_leader_is_a_tie_of_the_fastest(cost_model: CostModel, sieve: LayoutFilter) -> None:
-    ranked = _ranking(sieve, cost_model).best_layouts(sieve.survivors, None)
+    ranked = _ranking(sieve, cost_model)[0].best_layouts(sieve.survivors)
     fastest = min(row.seconds for row in ranked)
     assert len(ranked) == KEPT
     assert ranked[0].seconds <= fastest * (1 + DEFAULT_TIE)
@@ -97,79 +124,68 @@ def test_the_high_end_of_the_fast_estimate_is_that_of_the_stages(model: str) -> 
         assert fast == pytest.approx(_high_end(cost_model, one.layout), rel=1e-9)
 
 
-def test_what_a_placement_exposes_moves_a_layout_back(
+@pytest.mark.parametrize("share", [0.0, 0.9, 1.0])
+def test_the_order_is_that_of_all_layouts_with_their_placements(
+    cost_model: CostModel, sieve: LayoutFilter, share: float
+) -> None:
+    # The fastest layouts are placed worst, so that others are best.
+    def added(layout: Layout) -> float:
+        return 3.0 / layout.pp + layout.tp % 3
+
+    ranking, placed = _ranking(sieve, cost_model, added, share)
+    found = ranking.best_layouts(sieve.survivors)
+    layouts = [sieve.build_layout(row.point) for row in sieve.survivors]
+    times = [step_time(cost_model, one).total_seconds + added(one) for one in layouts]
+    expected = sorted(times)[:KEPT]
+    assert expected[0] > 1.1 * min(step_time(cost_model, one).total_seconds for one in layouts)
+    assert found[0].score <= expected[0] * (1 + DEFAULT_TIE)
+    assert sorted(row.score for row in found)[: KEPT - 1] == pytest.approx(expected[: KEPT - 1])
+    assert all(row.exposed_seconds == added(row.layout) for row in found)
+    # The better the lower bounds, the fewer layouts are placed.
+    assert KEPT <= len(placed.tried) < len(layouts)
+    if share == 1.0:
+        most = expected[-1] * (1 + ROUNDING)
+        assert len(placed.tried) <= sum(one <= most for one in times) + len(found)
+
+
+def test_the_simplest_tie_with_placement_comes_first(
     cost_model: CostModel, sieve: LayoutFilter
 ) -> None:
-    ranking = _ranking(sieve, cost_model)
-    plain = ranking.best_layouts(sieve.survivors, None)
+    plain = _ranking(sieve, cost_model)[0].best_layouts(sieve.survivors)
     slow = plain[0].layout
 
-    def exposed(layout: Layout) -> float:
+    def added(layout: Layout) -> float:
         return 1.0 if layout == slow else 0.0
 
-    placed = ranking.best_layouts(sieve.survivors, exposed)
-    assert placed[0].layout != slow
-    assert {row.layout for row in placed} <= {row.layout for row in plain}
-    assert all(row.seconds <= plain[-1].seconds for row in placed)
-
-
-def test_a_layout_that_was_not_placed_has_the_seconds_of_its_parallel_sizes(
-    cost_model: CostModel, sieve: LayoutFilter
-) -> None:
-    tried: set[Layout] = set()
-
-    def exposed(layout: Layout) -> float:
-        tried.add(layout)
-        return 1.0 * layout.pp + layout.tp
-
-    rows = _ranking(sieve, cost_model).best_layouts(sieve.survivors, exposed)
-    assert len({row.key for row in rows}) == len(rows)
-    sizes = {(one.tp, one.pp) for one in tried}
-    rest = [row for row in rows if row.layout not in tried]
-    same = [row for row in rest if (row.layout.tp, row.layout.pp) in sizes]
-    assert same
-    assert all(row.exposed_seconds == exposed(row.layout) for row in same)
-    assert all(row.score >= rows[0].score for row in same)
-
-
-def test_where_all_leaders_are_placed_badly_other_degrees_are_tried(
-    cost_model: CostModel, sieve: LayoutFilter
-) -> None:
-    ranking = _ranking(sieve, cost_model)
-    bad = {(row.layout.tp, row.layout.pp) for row in ranking.best_layouts(sieve.survivors, None)}
-
-    def exposed(layout: Layout) -> float:
-        return 5.0 if (layout.tp, layout.pp) in bad else 0.0
-
-    first, *others = ranking.best_layouts(sieve.survivors, exposed)
-    assert (first.layout.tp, first.layout.pp) not in bad
-    assert first.score < min(row.seconds for row in others if row.exposed_seconds) + 5.0
+    found = _ranking(sieve, cost_model, added)[0].best_layouts(sieve.survivors)
+    assert found[0].layout != slow
+    assert found[0].score <= min(row.score for row in found) * (1 + DEFAULT_TIE)
 
 
 def test_no_placement_is_tried_of_what_is_slower_without_one(
     cost_model: CostModel, sieve: LayoutFilter
 ) -> None:
-    tried: list[Layout] = []
-
-    def exposed(layout: Layout) -> float:
-        tried.append(layout)
-        return 0.0
-
-    _ranking(sieve, cost_model).best_layouts(sieve.survivors, exposed)
-    assert len(tried) <= RESCORED + 1
+    ranking, placed = _ranking(sieve, cost_model)
+    ranking.best_layouts(sieve.survivors)
+    assert len(placed.tried) <= KEPT + 2
 
 
 def test_placements_are_tried_where_racks_share_uplinks() -> None:
     fabric = {"base": "infiniband-ndr", "oversubscription": 4.0}
-    assert placement_scorer(cost_model_of(_spec())) is None
-    assert placement_scorer(cost_model_of(_spec(nodes_per_rack=2))) is None
-    assert placement_scorer(cost_model_of(_spec(fabric=fabric))) is None
+
+    def is_relevant(**cluster: Any) -> bool:
+        return is_placement_relevant(cost_model_of(_spec(**cluster)).problem.cluster)
+
+    assert not is_relevant()
+    assert not is_relevant(nodes_per_rack=2)
+    assert not is_relevant(fabric=fabric)
+    assert is_relevant(fabric=fabric, nodes_per_rack=2)
     cost_model = cost_model_of(_spec(fabric=fabric, nodes_per_rack=2))
     score = placement_scorer(cost_model)
-    assert score is not None
     found = search_layouts(cost_model, Sink())
     assert found is not None
-    assert all(score(one.layout) >= 0.0 for one in found.ranked)
+    for one in found.ranked:
+        assert one.placed_seconds == pytest.approx(score(one.layout), rel=0.01, abs=1e-9)
 
 
 @pytest.mark.parametrize("model", ["gpt3-175b", "mixtral-8x7b"])

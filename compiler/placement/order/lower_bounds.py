@@ -13,17 +13,18 @@ bounds on a regular tree of switches, and seldom on an irregular one.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property
 from math import ceil
 
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.placement.order.equivalent_hosts import HostSites
 from parc.compiler.placement.order.placement_problem import (
     PlacementProblem,
     round_significant_digits,
 )
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, grid_views
 from parc.compiler.placement.order.switch_level import SwitchLevel
-from parc.compiler.topology.uplinks import TrafficFlow
 
 MOST_CUT_EVALUATIONS = 600_000
 """Limit on the grid cuts that are evaluated for one level. A level that needs more is skipped,
@@ -59,14 +60,10 @@ class TimeBound:
         # several hosts: then the order decides which messages leave the domain.
         wide = problem.sites.multi_host_domains
         floors = [0.0 if wide else spent for spent in problem.nic_seconds]
-        for level in self.switch_levels:
-            for index, (model, flow) in enumerate(
-                zip(problem.cut_models, problem.flows, strict=True)
-            ):
-                if model.size:
-                    single = _SinglePhaseBound(model, flow, level.host_bytes_per_s)
-                    floors[index] = max(floors[index], level.least_seconds(single, floors[index]))
-                    floors[index] = max(floors[index], single.cut_group_seconds(level))
+        pairs = zip(problem.cut_models, problem.flows, strict=True)
+        for index, (model, flow) in enumerate(pairs):
+            each = least_message_seconds(model, flow.parallel, self.switch_levels)
+            floors[index] = max(floors[index], flow.unit_bytes * each)
         return tuple(floors)
 
     @cached_property
@@ -91,22 +88,7 @@ class TimeBound:
 
         If NVLink domains have several hosts, the domains are the first level.
         """
-        sites, nodes = self.problem.sites, self.problem.nodes
-        levels = []
-        if sites.multi_host_domains:
-            hosts: Counter[int] = Counter()
-            for site, domain in enumerate(sites.domains):
-                # ~site is negative, so it cannot be equal to the number of a
-                # domain.
-                hosts[domain if domain >= 0 else ~site] += sites.hosts_per_site[site]
-            pairs = [(count, count * sites.nic_bytes_per_s) for count in hosts.values()]
-            levels.append(SwitchLevel(nodes, tuple(pairs), sites.nic_bytes_per_s))
-        for tier in sites.tiers:
-            beneath = [0] * len(tier.bytes_per_s)
-            for zone, size in zip(tier.zones, sites.hosts_per_site, strict=True):
-                beneath[zone] += size
-            levels.append(SwitchLevel(nodes, tuple(zip(beneath, tier.bytes_per_s, strict=True))))
-        return tuple(levels)
+        return switch_levels(self.problem.sites, self.problem.nodes)
 
     def _least_job_seconds(self, contained: int, rate: float) -> float:
         """Return the least exposed seconds per step if ``contained`` node ranks are below a switch.
@@ -122,12 +104,48 @@ class TimeBound:
         return max((base, *(one.least_cost(contained, weights, floors) for one in self.grid_views)))
 
 
+def switch_levels(sites: HostSites, nodes: int) -> tuple[SwitchLevel, ...]:
+    """Return the switches above ``sites`` of every level, for a job of ``nodes`` node ranks.
+
+    If NVLink domains have several hosts, the domains are the first level.
+    """
+    levels = []
+    if sites.multi_host_domains:
+        hosts: Counter[int] = Counter()
+        for site, domain in enumerate(sites.domains):
+            # ~site is negative, so it cannot be equal to the number of a domain.
+            hosts[domain if domain >= 0 else ~site] += sites.hosts_per_site[site]
+        pairs = [(count, count * sites.nic_bytes_per_s) for count in hosts.values()]
+        levels.append(SwitchLevel(nodes, tuple(pairs), sites.nic_bytes_per_s))
+    for tier in sites.tiers:
+        beneath = [0] * len(tier.bytes_per_s)
+        for zone, size in zip(tier.zones, sites.hosts_per_site, strict=True):
+            beneath[zone] += size
+        levels.append(SwitchLevel(nodes, tuple(zip(beneath, tier.bytes_per_s, strict=True))))
+    return tuple(levels)
+
+
+def least_message_seconds(model: CutModel, parallel: int, levels: Iterable[SwitchLevel]) -> float:
+    """Return the least seconds of a phase in any order of hosts, per byte of its messages.
+
+    A phase is the traffic of one parallel axis. ``parallel`` is the number of equal messages that
+    one entry of its ``TrafficFlow`` represents.
+    """
+    found = 0.0
+    if model.size:
+        for level in levels:
+            single = _SinglePhaseBound(model, parallel, level.host_bytes_per_s)
+            found = max(found, level.least_seconds(single, found), single.cut_group_seconds(level))
+    return found
+
+
 @frozen
 class _SinglePhaseBound:
-    """Least time that one phase alone keeps the uplink of a switch busy."""
+    """Least time that one phase alone keeps the uplink of a switch busy, per byte of a message."""
 
     model: CutModel
-    flow: TrafficFlow
+    parallel: int
+    """Number of equal messages that always leave a host together."""
     host_bytes_per_s: float
     """For an NVLink domain, the rate of the NICs of one host, because the hosts share no uplink.
     0.0 for a switch."""
@@ -141,22 +159,27 @@ class _SinglePhaseBound:
         """
         if not contained:
             return 0.0
-        messages, parallel = self.model.least_messages_out(contained), self.flow.parallel
+        messages, parallel = self.model.least_messages_out(contained), self.parallel
         if self.host_bytes_per_s:
             share = ceil(messages / parallel / contained) * parallel
-            return share * self.flow.unit_bytes / self.host_bytes_per_s
-        return messages * self.flow.unit_bytes / rate
+            return share / self.host_bytes_per_s
+        return messages / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
         """Return the least seconds that groups spanning several switches keep an uplink busy.
 
         In any order of hosts, some process groups do not fit below a single switch of ``level``.
         Each of these groups sends messages out of at least two switches. The busiest uplink carries
-        at least the mean of all uplinks.
+        at least the mean of all uplinks. In an NVLink domain, one host of the smallest part of such
+        a group sends the messages of this host to all other parts over its own NICs.
         """
-        cut = level.least_groups_cut(self.model.size)
-        sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
-        return sent / level.bytes_per_s
+        model, cut = self.model, level.least_groups_cut(self.model.size)
+        if not cut:
+            return 0.0
+        found = 2 * cut * model.least_messages / level.bytes_per_s
+        if self.host_bytes_per_s:
+            found = max(found, model.least_messages_of_cut_host / self.host_bytes_per_s)
+        return found
 
 
 @frozen(slots=False)

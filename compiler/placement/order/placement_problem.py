@@ -15,7 +15,11 @@ from functools import cached_property
 
 from parc.compiler.ir.cluster import Host
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, HostSites
+from parc.compiler.placement.order.equivalent_hosts import (
+    SINGLE_HOST,
+    HostSites,
+    UplinkTier,
+)
 from parc.compiler.placement.order.switch_cuts import CutModel
 from parc.compiler.topology.uplinks import TrafficFlow, messages_leaving_zones, zone_egress_by_node
 
@@ -105,15 +109,12 @@ class PlacementProblem:
         # Busiest and total, weighted and without weights.
         largest, sums = [0.0, 0.0], [0.0, 0.0]
         for tier in self.sites.tiers:
-            zone = [tier.zones[site] for site in place]
             weighted, carried = ([0.0] * len(tier.bytes_per_s) for _ in range(2))
-            for index, (one, weight) in enumerate(zip(self.flows, self.weights, strict=True)):
-                for number, messages in messages_leaving_zones(one, zone).items():
-                    sent = messages * one.unit_bytes
-                    carried[number] += sent
-                    weighted[number] += sent * weight
-                    # A phase takes as long as its slowest link of any tier.
-                    seconds[index] = max(seconds[index], sent / tier.bytes_per_s[number])
+            for index, number, sent in self._loads_of_tier(tier, place):
+                carried[number] += sent
+                weighted[number] += sent * self.weights[index]
+                # A phase takes as long as its slowest link of any tier.
+                seconds[index] = max(seconds[index], sent / tier.bytes_per_s[number])
             for kind, found in enumerate((weighted, carried)):
                 largest[kind] = max(largest[kind], *found)
                 sums[kind] += sum(found)
@@ -122,6 +123,29 @@ class PlacementProblem:
         return PlacementCost(
             round_significant_digits(exposed), *map(round_significant_digits, bytes_)
         )
+
+    def seconds_of_phases(self, place: Sequence[int]) -> tuple[float, ...]:
+        """Return the seconds of each phase for an order of hosts, exposed or not.
+
+        ``place`` contains the site (set of equivalent hosts) of every node rank.
+        """
+        seconds = list(self._nic_seconds(place))
+        for tier in self.sites.tiers:
+            for index, number, sent in self._loads_of_tier(tier, place):
+                seconds[index] = max(seconds[index], sent / tier.bytes_per_s[number])
+        return tuple(seconds)
+
+    def _loads_of_tier(
+        self, tier: UplinkTier, place: Sequence[int]
+    ) -> Iterator[tuple[int, int, float]]:
+        """Yield (index of a phase, number of a switch, bytes that leave the switch) of ``tier``.
+
+        ``place`` contains the site (set of equivalent hosts) of every node rank.
+        """
+        zone = [tier.zones[site] for site in place]
+        for index, one in enumerate(self.flows):
+            for number, messages in messages_leaving_zones(one, zone).items():
+                yield index, number, messages * one.unit_bytes
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
         """Yield, for each phase, how many seconds it keeps the NICs of the busiest host busy.

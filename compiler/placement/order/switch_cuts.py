@@ -51,6 +51,17 @@ class CutModel:
             return self.least_messages if remainder else 0.0
         return self.least_messages * remainder * (self.size - remainder) / (self.size - 1)
 
+    @property
+    def least_messages_of_cut_host(self) -> float:
+        """Least number of messages that some node rank sends to other parts of a cut group.
+
+        In an all-to-all, a node rank of the smallest part, which has at most half of the node
+        ranks, sends messages to all node ranks outside of this part.
+        """
+        if not self.quadratic:
+            return self.least_messages
+        return self.least_messages * ((self.size + 1) // 2) / (self.size - 1)
+
 
 def cut_model_of(
     groups: NodeGroups, pattern: Pattern, node_axes: tuple[int, ...], size: int, nodes: int
