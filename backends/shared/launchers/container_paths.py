@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from parc.backends.registry import backend, backend_declaration
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
+from parc.compiler.ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobPath:
     """Path that the programs of a job read or write."""
 
@@ -21,7 +21,7 @@ class JobPath:
     written: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Container:
     """Container of a job: where its files come from, and how a message describes it."""
 
