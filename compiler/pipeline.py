@@ -17,7 +17,7 @@ from parc.compiler.checks.advise_faster_layout import (
     advise_lower_precision,
     advise_riskier_layout,
 )
-from parc.compiler.checks.check_context_groups import check_context_groups
+from parc.compiler.checks.check_group_sizes import check_group_sizes
 from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import check_placement
 from parc.compiler.checks.check_profile import check_profile
@@ -236,7 +236,7 @@ def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     check_host_memory(cost_model, plan, sink)
     check_placement(plan, sink)
     check_profile(plan, sink)
-    check_context_groups(plan, sink)
+    check_group_sizes(plan, sink)
     check_tensor_parallel_settings(plan, sink)
     advise_dispatch_library(cost_model, plan, sink)
     advise_riskier_layout(cost_model, plan, sink)

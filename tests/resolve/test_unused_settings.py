@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from parc.compiler.ir import Plan
 from tests.compiled import Spec, changed, emitted, planned
 from tests.laws.field_pairs import DENSE, PLAIN, SERVICE
 
@@ -95,6 +96,18 @@ def test_a_job_setting_that_needs_another_one_is_reported(job: Spec, why: str) -
 def test_groups_of_an_exchange_need_context_parallelism(layout: Spec, expected: list[str]) -> None:
     _, sink = planned(changed(PLAIN, {"layout": layout, "emit": ["megatron"]}))
     assert [one.code for one in sink.diagnostics if one.path == "layout.cp_a2a"] == expected
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"), [(0, ["PARC-E14"]), (2, []), (None, [])], ids=["DDP", "ZeRO-2", "auto"]
+)
+def test_a_shard_size_needs_shards(stage: int | None, expected: list[str]) -> None:
+    layout = {"dp_shard": 2, "zero_stage": "auto" if stage is None else stage}
+    small = {"model": "qwen3-0.6b", "layout": layout, "emit": ["torchtitan"]}
+    plan, sink = planned(changed(PLAIN, small))
+    assert [one.code for one in sink.diagnostics if one.path == "layout.dp_shard"] == expected
+    assert isinstance(plan, Plan)
+    assert (plan.layout.zero_stage == 0) is (stage == 0)
 
 
 def test_a_finding_offers_only_targets_that_can_be_added() -> None:

@@ -24,6 +24,9 @@ def torch_variants(
         stages: ZeRO stages that the framework supports.
         comm: communication of context parallelism, such as "p2p".
     """
+    if (problem.pins.dp_shard or 1) > 1:
+        # Without sharding, the size of a shard that the spec sets would have no effect.
+        stages = tuple(stage for stage in stages if stage)
     offered = [LayoutVariant(3, cp_comm=comm)] if 3 in stages else []
     offered += [LayoutVariant(3, shard, cp_comm=comm) for shard in _hybrid_shard_sizes(problem)]
     offered += [LayoutVariant(stage, cp_comm=comm) for stage in stages if stage != 3]
