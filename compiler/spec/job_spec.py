@@ -119,10 +119,11 @@ class JobSpec(StrictModel):
     async_checkpoint: bool = False
     """Write checkpoints in a background process while training continues."""
     load_dir: str | None = None
-    """Folder of the checkpoint that the run starts from as long as checkpoint_dir has none.
-    pretrain continues it with its optimizer and its step; finetune takes the weights alone, and
-    starts at step 0. Programs with transformers, torchtitan and Megatron-Bridge also take weights
-    in the format of Hugging Face. Required if kind is finetune."""
+    """Folder of the checkpoint that the run starts from if checkpoint_dir has none yet. With
+    pretrain, the run continues it with its optimizer state and step number; with finetune, only
+    its weights are loaded, and the run starts at step 0. Programs with transformers, torchtitan
+    and Megatron-Bridge also load weights in the format of Hugging Face. Required if kind is
+    finetune."""
 
 
 DEFAULT_TIE = 0.01

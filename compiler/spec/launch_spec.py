@@ -162,9 +162,9 @@ class LaunchSpec(StrictModel):
     program: str | None = None
     """Script that runs on each rank. If absent, the framework's own script (pretrain_gpt.py or
     pretrain_hybrid.py of Megatron-LM), or a script that PARC emits. Three words select an emitted
-    script: decoder and transformers (fsdp, accelerate, deepspeed) build the model with PARC's own
-    decoder or with the library transformers, and trainer (accelerate) also trains it with Hugging
-    Face's Trainer."""
+    script. decoder (fsdp and deepspeed: PARC's own decoder; accelerate: a Llama of the sizes of the
+    spec) and transformers (the model of that library) use a short training loop; trainer
+    (accelerate only) trains the transformers model with Hugging Face's Trainer."""
     args: tuple[str, ...] = ()
     """Extra arguments for the framework. An argument that the plan determines is an error."""
     omit: tuple[str, ...] = ()
