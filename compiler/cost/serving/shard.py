@@ -111,7 +111,7 @@ def count_rank_weights(model: Model, layout: ServingLayout, setup: ServingSetup)
         + extra_params(model, "dense"),
         shared=_shared_expert_elements(model) / tp,
         router=router_params(model)
-        + (model.hidden if experts and experts.shared_gate else 0)
+        + (model.hidden if experts and experts.shared_size and experts.shared_gate else 0)
         + expert_projection_params(model)
         + extra_params(model, "experts"),
         expert=expert_params(model) / layout.ranks_per_expert if experts else 0.0,
