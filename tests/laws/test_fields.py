@@ -23,8 +23,8 @@ TARGETS = [
     one if one == QUICK else pytest.param(one, marks=pytest.mark.conformance) for one in ALL_TARGETS
 ]
 """All targets. Those with all fields take long, and the others are similar."""
-SMALL = (("megatron",), ("megatron-bridge",), ("torchtitan",))
-"""Frameworks whose fields of the model are compared in the quick tests too."""
+SMALL = (("megatron",),)
+"""Framework whose fields of the model are compared in the quick tests too."""
 FILES = [
     *SMALL,
     *(pytest.param(one, marks=pytest.mark.conformance) for one in FRAMEWORKS if one not in SMALL),
