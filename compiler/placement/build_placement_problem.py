@@ -153,10 +153,13 @@ _latest: list[tuple[Cluster, tuple[Host, ...], HostSites]] = []
 def hosts_and_sites(cluster: Cluster) -> tuple[tuple[Host, ...], HostSites]:
     """Return the usable hosts of ``cluster``, sorted by switch, and their sites."""
     # Compared by identity, because hashing a cluster takes longer than sorting its hosts.
-    if not _latest or _latest[0][0] is not cluster:
+    found = _latest[0] if _latest else None
+    if found is None or found[0] is not cluster:
         hosts = sort_hosts_by_switch(cluster)
-        _latest[:] = [(cluster, tuple(hosts), group_hosts_into_sites(cluster, hosts))]
-    return _latest[0][1:]
+        found = (cluster, tuple(hosts), group_hosts_into_sites(cluster, hosts))
+        # Another thread may replace the entry at any time, so the result is not read back.
+        _latest[:] = [found]
+    return found[1:]
 
 
 def placement_problem_of_plan(plan: Plan, cluster: Cluster) -> PlacementProblem:

@@ -31,7 +31,6 @@ def megatron_rules(problem: Problem) -> tuple[Rule, ...]:
         *inexpressible_feature_rules(problem),
         *tokenizer_rules(problem),
         *data_rules(problem),
-        *data_rules(problem),
         *MESH_RULES,
         *WEIGHT_SHARD_RULES,
         *mixer_rules(problem),

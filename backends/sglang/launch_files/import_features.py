@@ -59,9 +59,8 @@ def _read_draft(flags: list[LaunchFlag], reading: Reading) -> list[LaunchFlag]:
     if method is None:
         return flags
     draft = known[DRAFT].value if DRAFT in known else None
-    if (
-        ALGORITHMS[method] == "EAGLE"
-    ):  # the name of both methods; the draft of mtp has no checkpoint
+    # SGLang has one name for both methods; the draft of mtp has no checkpoint.
+    if ALGORITHMS[method] == "EAGLE":
         method = "eagle" if draft else "mtp"
     steps, tokens = (
         whole_number(known[one].value) if one in known else None for one in (STEPS, TOKENS)

@@ -78,13 +78,8 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
         if "--nnodes" not in written:
             check_gpus_of_server(script, starts, sure, (TP, "--pp-size"), sink)
     count = 1 + DERIVED_PORTS * (first_number(sure.get(DP)) > 1)
-    free = RendezvousPorts(
-        "--dist-init-addr",
-        count,
-        port,
-        (20000, 25000),
-    )
-    check_rendezvous_port(script, flags, free, sink)
+    ports = RendezvousPorts("--dist-init-addr", count, port, (20000, 25000))
+    check_rendezvous_port(script, flags, ports, sink)
     if flags:
         spans = field_spans(TABLE.fields, sure)
         names = TABLE.flag_by_spec_field()

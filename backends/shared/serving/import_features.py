@@ -70,7 +70,7 @@ def read_lora(flags: list[LaunchFlag], names: LoraFlags, reading: Reading) -> li
     if names.host in known and whole_number(known[names.host].value) == len(adapters):
         taken.add(names.host)
     set_spec_field(reading, "job.lora", lora, listed)
-    return [flag for flag in flags if flag.name not in taken]
+    return without(flags, taken)
 
 
 def _adapters(words: list[str]) -> dict[str, str] | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from parc.backends.shared.serving.lint_manifest_ports import PORT, port_of_server
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, whole_number
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
-
-PORT = "--port"
 
 
 @frozen
@@ -33,15 +32,15 @@ def check_rendezvous_port(
     """
     sure = {flag.name: flag for flag in script.sure_flags(flags)}
     written = [flag.name for flag in flags]
-    rendezvous, server = sure.get(ports.flag), sure.get(PORT)
-    if rendezvous is None or (server is None and PORT in written):
+    rendezvous, listens = sure.get(ports.flag), port_of_server(sure, written, ports.api)
+    if rendezvous is None or listens is None:
         return
+    api, server = listens.number, listens.flag
     if server is not None and written.count(PORT) != written.count(ports.flag):
         return
     host, colon, number = rendezvous.value.rpartition(":")
     first = whole_number(number)
-    api = ports.api if server is None else whole_number(server.value)
-    if first is None or api is None or not first <= api < first + ports.count:
+    if first is None or not first <= api < first + ports.count:
         return
     free = next(one for one in ports.free if not one <= api < one + ports.count)
     used = f"port {first}" if ports.count == 1 else f"ports {first} to {first + ports.count - 1}"

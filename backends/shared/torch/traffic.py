@@ -78,15 +78,10 @@ def compiled_traffic() -> ProgramTraffic:
     The compiler fuses element-wise kernels. FSDP2 copies weights and gradients outside of the
     compiled layers. Without FSDP2, the program runs under autocast.
     """
-    alone = replace(FUSED_KERNELS, cast=AUTOCAST, exchange_copies=EXCHANGE_COPIES)
-    return replace(
-        alone,
-        cast=NO_CAST,
-        copies=FSDP2_COPIES,
-        sum_bytes=FP32_SUM,
-        routed=COMPILED_ROUTED,
-        replicated=replace(alone, routed=COMPILED_ROUTED),
+    alone = replace(
+        FUSED_KERNELS, cast=AUTOCAST, exchange_copies=EXCHANGE_COPIES, routed=COMPILED_ROUTED
     )
+    return replace(alone, cast=NO_CAST, copies=FSDP2_COPIES, sum_bytes=FP32_SUM, replicated=alone)
 
 
 def decoder_traffic() -> ProgramTraffic:
