@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +32,7 @@ def import_manifest(
     if fragment is None:
         return None
     reading = Reading(*file, sink)
-    spec: dict[str, Any] = {key: _copy(value) for key, value in fragment.spec.items()}
+    spec: dict[str, Any] = deepcopy(dict(fragment.spec))
     found = [
         (pod, one)
         for pod in manifest.pods
@@ -57,10 +58,6 @@ def import_manifest(
         spans={**fragment.spans, **reading.spans},
         notes=(*fragment.notes, *reading.notes),
     )
-
-
-def _copy(value: Any) -> Any:
-    return {key: _copy(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _read_hosts(found: list[tuple[Pod, Container]], spec: dict[str, Any], reading: Reading) -> None:
