@@ -15,20 +15,13 @@ from tests.laws.field_targets import (
     silent_without_context,
 )
 from tests.laws.field_walk import dropped_model_fields, silent_fields
+from tests.samples import slow_cases
 
 pytestmark = pytest.mark.usefixtures("few_requests")
 
 QUICK = Target(("megatron",), below="launch.")
-TARGETS = [
-    one if one == QUICK else pytest.param(one, marks=pytest.mark.conformance) for one in ALL_TARGETS
-]
+TARGETS = slow_cases(ALL_TARGETS, lambda one: one != QUICK)
 """All targets. Those with all fields take long, and the others are similar."""
-SMALL = (("megatron",),)
-"""Framework whose fields of the model are compared in the quick tests too."""
-FILES = [
-    *SMALL,
-    *(pytest.param(one, marks=pytest.mark.conformance) for one in FRAMEWORKS if one not in SMALL),
-]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
@@ -44,7 +37,8 @@ def test_a_field_that_needs_other_settings_is_reported_without_them(target: Targ
     assert silent_without_context(target) == []
 
 
-@pytest.mark.parametrize("emit", FILES, ids="-".join)
+@pytest.mark.conformance
+@pytest.mark.parametrize("emit", [("megatron",), *FRAMEWORKS], ids="-".join)
 def test_no_framework_trains_a_model_without_a_part_that_was_planned(emit: tuple[str, ...]) -> None:
     assert dropped_model_fields(emit) == []
 

@@ -15,6 +15,7 @@ from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.reading.source import read_source
 from parc.compiler.spec.service_spec import ServingLayoutSpec
 from tests.compiled import EXAMPLES, ROOT, Files, emitted, example, messages_of
+from tests.samples import slow_cases
 
 REPEATS_SPEC = ("plan.json", "parc.lock", "report.html")
 """Files with the spec or its digest."""
@@ -57,12 +58,9 @@ SMALL = (
     *("llama-3-70b-torchtitan", "deepseek-v3-serve"),
 )
 """Examples that cover context parallelism, a wrapper, both pipelines in torch, and a service."""
-OTHER = [
-    pytest.param(name, marks=pytest.mark.conformance) for name in EXAMPLES if name not in SMALL
-]
 
 
-@pytest.mark.parametrize("name", [*SMALL, *OTHER])
+@pytest.mark.parametrize("name", slow_cases(EXAMPLES, lambda name: name not in SMALL))
 def test_the_layout_of_a_plan_can_be_given_back_and_changes_nothing(name: str) -> None:
     plan, sink = example(name), Sink()
     source = read_source(str(ROOT / "examples" / name / "spec.yaml"))

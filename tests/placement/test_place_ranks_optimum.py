@@ -23,12 +23,10 @@ from tests.placement.placement_plans import (
     layout,
 )
 from tests.placement.random_clusters import Case, irregular, placed, tiny
+from tests.samples import slow_cases
 
 PER_TEST = 20
-STARTS = [
-    start if start < 40 else pytest.param(start, marks=pytest.mark.conformance)
-    for start in range(0, 200, PER_TEST)
-]
+STARTS = slow_cases(range(0, 200, PER_TEST), lambda start: start >= 40)
 """First seeds of the tests: 40 cases in all runs, 160 more in ``make conformance``."""
 MIB = 2**20
 

@@ -14,6 +14,7 @@ from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.score_placement import PlacementOfSizes, add_placement_seconds
 from parc.compiler.search.search_layouts import search_layouts
 from tests.compiled import changed
+from tests.samples import slow_cases
 from tests.search.search_reference import cost_model_of
 
 
@@ -65,6 +66,7 @@ CASES = {
         "mixtral-8x7b", 512, {"node": ONE_NIC, "racks": _racks(5, 3), "fabric": _thin(4.0)}
     ),
 }
+SMALL = {"dense, oversubscribed", "dense, one NIC", "experts, one NIC"}
 AXES = ("tp", "cp", "pp", "ep", "micro_batch")
 
 
@@ -82,7 +84,7 @@ def _pins(layouts: list[Layout]) -> Iterator[tuple[str, int]]:
             yield from ((axis, size) for size in sorted(sizes))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_cases(CASES, lambda case: case not in SMALL))
 def test_no_fixed_size_makes_the_step_more_than_one_percent_shorter(case: str) -> None:
     free = _searched(CASES[case])
     assert free is not None

@@ -14,6 +14,7 @@ from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Search
 from parc.compiler.search.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
+from tests.samples import slow_cases
 from tests.search.search_reference import assert_plain, cost_model_of
 from tests.search.traced_layout import TracedLayout
 
@@ -82,13 +83,7 @@ def _searched(number: int) -> tuple[CostModel, Search | None]:
     return cost_model, search_layouts(cost_model, Sink())
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(one, marks=pytest.mark.conformance) if one in LARGE else one
-        for one in range(CASES)
-    ],
-)
+@pytest.mark.parametrize("number", slow_cases(range(CASES), LARGE.__contains__))
 def test_the_search_equals_a_plain_one(number: int) -> None:
     assert_plain(*_searched(number))
 

@@ -62,7 +62,7 @@ def test_a_faster_layout_on_fewer_hosts_is_chosen_and_the_idle_hosts_are_named()
 def test_the_step_on_all_hosts_is_that_of_a_plan_without_idle_hosts() -> None:
     # 18 hosts per NVLink domain: groups of 4 or 16 hosts fit into 16 of them.
     cluster = {"node": "gb200-nvl72", "nodes": 36, "nodes_per_rack": 18}
-    changes = {"model": "qwen3-235b-a22b", "cluster": cluster, "job.global_batch": 1024}
+    changes = {"model": "qwen3-30b-a3b", "cluster": cluster, "job.global_batch": 1024}
     spec = changed(BAD_COUNT, {**changes, "job.sequence_length": 4096})
     plan, whole = plan_of(spec), plan_of(changed(spec, FORBID))
     assert plan.layout.world < whole.layout.world == 144
@@ -75,7 +75,8 @@ def test_the_step_on_all_hosts_is_that_of_a_plan_without_idle_hosts() -> None:
 def test_batches_with_which_hosts_stay_idle_are_not_suggested() -> None:
     cluster = {"node": "gb200-nvl72", "nodes": 72, "nodes_per_rack": 18}
     job = {"sequence_length": 4096, "global_batch": 3072, "precision": "mxfp8"}
-    spec = {**BAD_COUNT, "model": "deepseek-v3", "cluster": cluster, "job": job, "layout": {}}
+    layout = {"tp": 1, "cp": 1, "pp": 16, "micro_batch": 1}
+    spec = {**BAD_COUNT, "model": "deepseek-v3", "cluster": cluster, "job": job, "layout": layout}
     (found,) = (one for one in parc.check(spec) if one.code == "PARC-G04")
     assert "suits dp" not in found.finding.help
     assert plan_of(changed(spec, {"job.global_batch": 3024})).layout.world < 288

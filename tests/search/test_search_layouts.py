@@ -19,6 +19,7 @@ from parc.compiler.search.rule_cache import DECIDED_BY
 from parc.compiler.search.search_layouts import search_layouts
 from tests.compiled import planned
 from tests.every_layout import enumerate_layouts
+from tests.samples import slow_cases
 from tests.search.search_reference import assert_plain, cost_model_of
 from tests.search.traced_layout import TracedLayout
 
@@ -84,17 +85,11 @@ def _searched(number: int) -> tuple[CostModel, Search | None]:
     return cost_model, search_layouts(cost_model, Sink())
 
 
-LARGE = (0, 6, 12, 20, 21, 22, 25, 27, 32, 33, 34)
+LARGE = (0, 6, 11, 12, 13, 18, 19, 20, 21, 22, 25, 27, 32, 33, 34)
 """Cases whose plain search takes a quarter of a CPU second or more; with experts, up to 5."""
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(one, marks=pytest.mark.conformance) if one in LARGE else one
-        for one in range(36)
-    ],
-)
+@pytest.mark.parametrize("number", slow_cases(range(36), LARGE.__contains__))
 def test_the_search_equals_a_plain_one(number: int) -> None:
     assert_plain(*_searched(number))
 
