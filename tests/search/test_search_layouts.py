@@ -85,7 +85,7 @@ def _searched(number: int) -> tuple[CostModel, Search | None]:
     return cost_model, search_layouts(cost_model, Sink())
 
 
-LARGE = (0, 6, 11, 12, 13, 18, 19, 20, 21, 22, 25, 27, 32, 33, 34)
+LARGE = (0, 6, 12, 13, 20, 21, 22, 25, 27, 32, 33, 34)
 """Cases whose plain search takes a quarter of a CPU second or more; with experts, up to 5."""
 
 
