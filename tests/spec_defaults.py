@@ -27,9 +27,9 @@ def job(**values: Any) -> Job:
 def launch(**values: Any) -> Launch:
     """Return the launch settings of a spec whose section ``launch`` has only ``values``."""
     targets = Targets(("slurm",), "megatron", (("slurm", "24.11"),))
-    return resolve_launch(LaunchSpec(**values), targets)
+    return resolve_launch(LaunchSpec(**values), targets, nvlink_spans_hosts=False)
 
 
 def kubernetes_job(**values: Any) -> KubernetesJob:
     """Return the settings of a spec whose section ``launch.kubernetes`` has only ``values``."""
-    return resolve_kubernetes(KubernetesSpec(**values))
+    return resolve_kubernetes(KubernetesSpec(**values), compute_domain=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.kubernetes.compute_domain import claim_channel, compute_domain
 from parc.backends.kubernetes.config_map import (
     MOUNT,
     config_map,
@@ -41,12 +42,24 @@ SCRIPT = f"bash {MOUNT}/torchrun/launch.sh"
 
 
 def training_objects(plan: Plan) -> list[dict[str, Any]]:
-    """Return the Kubernetes objects of a training job: the ConfigMap, then the JobSet."""
+    """Return the Kubernetes objects of a training job.
+
+    These are the ConfigMap, a ComputeDomain if the pods use NVLink between hosts, and the JobSet.
+    """
     job, name = plan.problem.launch.kubernetes, dns_label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
     files, config = mounted_files(plan), f"{name}-plan"
     volume = config_map_volume(config, files)
-    return [config_map(config, metadata, files), _build_jobset(plan, name, metadata, volume)]
+    domains = (
+        [compute_domain(name, metadata, len(plan.placement.hosts))] if claims_channels(plan) else []
+    )
+    jobset = _build_jobset(plan, name, metadata, volume)
+    return [config_map(config, metadata, files), *domains, jobset]
+
+
+def claims_channels(plan: Plan) -> bool:
+    """Return True if the pods of ``plan`` use NVLink between hosts, and claim IMEX channels."""
+    return plan.problem.launch.kubernetes.compute_domain and len(plan.placement.hosts) > 1
 
 
 def _build_jobset(
@@ -91,7 +104,7 @@ def _any_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict[s
     }
     pod = {
         **pod_metadata(job, pod_annotations(cluster, hosts, job)),
-        "spec": pod_spec(problem, plan.placement.ranks_per_node, volume, command),
+        "spec": _pod_spec(plan, name, volume, command),
     }
     return [_replicated_job(HOSTS, count, each, pod)]
 
@@ -110,7 +123,7 @@ def _named_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict
             *_rendezvous_variables(plan, f"{name}-{LEADER}-0-0.{name}"),
         ],
     }
-    spec = pod_spec(plan.problem, plan.placement.ranks_per_node, volume, command)
+    spec = _pod_spec(plan, name, volume, command)
     metadata = pod_metadata(plan.problem.launch.kubernetes, {})
     return [
         _replicated_job(
@@ -122,6 +135,14 @@ def _named_host_jobs(plan: Plan, name: str, volume: dict[str, Any]) -> list[dict
         for job, hosts in ((LEADER, names[:1]), (HOSTS, names[1:]))
         if hosts
     ]
+
+
+def _pod_spec(
+    plan: Plan, name: str, volume: dict[str, Any], command: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the spec of a pod of the JobSet ``name``; see ``pod_spec``."""
+    spec = pod_spec(plan.problem, plan.placement.ranks_per_node, volume, command)
+    return claim_channel(spec, name) if claims_channels(plan) else spec
 
 
 def _rendezvous_variables(plan: Plan, address: str) -> list[dict[str, Any]]:

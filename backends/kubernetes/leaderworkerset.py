@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from parc.backends.kubernetes.compute_domain import claim_channel, compute_domain
 from parc.backends.kubernetes.config_map import MOUNT, config_map, config_map_volume
 from parc.backends.kubernetes.object_names import dns_label
 from parc.backends.kubernetes.pod import (
@@ -47,19 +48,33 @@ def hosts_per_group(plan: ServingPlan) -> int:
 
 
 def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
-    """Return the ConfigMap with the script, the LeaderWorkerSets and the Service."""
+    """Return the objects of a serving job.
+
+    These are the ConfigMap with the script, a ComputeDomain if engines use NVLink between hosts,
+    the LeaderWorkerSets and the Service.
+    """
     job, name = plan.problem.launch.kubernetes, dns_label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
     files, config = serving_files(plan), f"{name}-plan"
     leader, worker = _pod_specs(plan, config_map_volume(config, files))
+    domains = []
+    if claims_channels(plan):
+        leader, worker = (claim_channel(one, name) for one in (leader, worker))
+        domains = [compute_domain(name, metadata, len(plan.placement.hosts))]
     return [
         config_map(config, metadata, files),
+        *domains,
         *(
             _build_leader_worker_set(plan, {"name": one, **metadata}, leader, worker, hosts)
             for one, hosts in leader_worker_sets(plan)
         ),
         _build_service(plan, name, metadata),
     ]
+
+
+def claims_channels(plan: ServingPlan) -> bool:
+    """Return True if the engines of ``plan`` use NVLink between hosts: pods claim IMEX channels."""
+    return plan.problem.launch.kubernetes.compute_domain and hosts_per_group(plan) > 1
 
 
 def leader_worker_sets(plan: ServingPlan) -> Iterator[tuple[str, tuple[str, ...]]]:

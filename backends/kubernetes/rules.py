@@ -12,7 +12,12 @@ from typing import Any
 
 from parc.backends.kubernetes.config_map import MOST_BYTES, mounted_files
 from parc.backends.kubernetes.jobset import HOSTS, LEADER, training_objects
-from parc.backends.kubernetes.leaderworkerset import role_ports, serving_files, serving_objects
+from parc.backends.kubernetes.leaderworkerset import (
+    hosts_per_group,
+    role_ports,
+    serving_files,
+    serving_objects,
+)
 from parc.backends.kubernetes.object_names import (
     MOST_LABEL,
     dns_label,
@@ -31,12 +36,12 @@ from parc.backends.shared.launchers.container_paths import (
     missing_paths,
     report_missing_paths,
 )
-from parc.backends.shared.launchers.imex_channels import check_imex_channels
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 
 TARGETS = ("kubernetes",)
 AT = "launch.kubernetes"
+NO_CHANNELS = "no pods use NVLink between hosts"
 
 
 def check_kubernetes(plan: Plan, sink: Sink) -> None:
@@ -57,7 +62,8 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
         _check_object_sizes(training_objects(plan)[1:], sink)
     _check_racks(plan, sink)
     _check_paths(plan, sink)
-    check_imex_channels(plan, sink)
+    if hosts == 1 or not plan.problem.cluster.node.nvlink_spans_hosts:
+        _check_unused(plan.problem, "compute_domain", NO_CHANNELS, sink)
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
@@ -74,7 +80,8 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     _check_host_names(plan, sink)
     check_setup_and_variables(plan, sink)
     _check_paths(plan, sink)
-    check_imex_channels(plan, sink)
+    if hosts_per_group(plan) == 1 or not problem.cluster.node.nvlink_spans_hosts:
+        _check_unused(problem, "compute_domain", NO_CHANNELS, sink)
     if _check_api_servers(plan, sink) and _check_config_map_size(serving_files(plan), sink):
         _check_object_sizes(serving_objects(plan)[1:], sink)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from parc.backends.shared.rack_runs import contiguous_rack_runs, nvlink_spans_hosts
+from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.compiler.ir import Cluster, Host, KubernetesJob
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -33,7 +33,7 @@ def topology_label(cluster: Cluster, job: KubernetesJob) -> str:
 
     The domain is an NVLink domain if it spans several hosts, otherwise a rack.
     """
-    return job.domain_label if nvlink_spans_hosts(cluster) else job.rack_label
+    return job.domain_label if cluster.node.nvlink_spans_hosts else job.rack_label
 
 
 def pod_annotations(

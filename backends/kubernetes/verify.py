@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from parc.backends.kubernetes.verify_objects import (
+    JOB_KINDS,
     JOB_POD,
     Manifest,
     environment_line,
@@ -59,6 +60,8 @@ from parc.compiler.verify.verify_settings import PLAN, read_plan
 JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
 KINDS = {JOBSET: ("ConfigMap", "JobSet"), GROUPS: ("ConfigMap", "LeaderWorkerSet", "Service")}
 """Manifest -> kinds of its objects. Several LeaderWorkerSets may follow each other."""
+OPTIONAL_KIND = "ComputeDomain"
+"""Kind of the object that may follow the ConfigMap."""
 
 
 class KubernetesVerifier(Verifier):
@@ -71,6 +74,7 @@ class KubernetesVerifier(Verifier):
             "problem.launch.kubernetes.domain_label": "only a queue or several racks use a label",
             "problem.launch.kubernetes.max_restarts": "a LeaderWorkerSet has no such limit",
             "problem.launch.kubernetes.startup_minutes": "a training job has no startup probe",
+            "problem.launch.kubernetes.compute_domain": "no pods use NVLink between hosts",
             "problem.launch.kubernetes.secret": "only variables from the environment use it",
             "placement.hosts": "without host names in the spec, Kubernetes chooses the hosts",
             "problem.cluster": "the pods request GPUs, and labels select the racks",
@@ -123,7 +127,7 @@ class KubernetesVerifier(Verifier):
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report numbers of pods or GPUs that differ from the rank map (A07)."""
         if JOBSET in artifacts:
-            document = _read_objects(JOBSET, artifacts[JOBSET])[1]
+            document = _read_objects(JOBSET, artifacts[JOBSET])[-1]
             _verify_pods(document, job.hosts, sink)
             _verify_gpus(JOBSET, document, JOB_POD, job.ranks_per_node, sink)
         if GROUPS in artifacts:
@@ -141,6 +145,8 @@ def _read_objects(file: str, text: str) -> tuple[YamlDocument, ...]:
     """
     documents = read_documents(file, text)
     kinds = [str(one.value_at("kind")) for one in documents]
+    if kinds[1:2] == [OPTIONAL_KIND]:
+        del kinds[1]
     single = [kind for kind in kinds if kind != "LeaderWorkerSet"]
     if tuple(kind for kind, _ in groupby(kinds)) != KINDS[file] or len(single) > len(set(single)):
         message = f"the objects are {', '.join(kinds)}, must be {', '.join(KINDS[file])}"
@@ -185,7 +191,8 @@ def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[st
     if file not in artifacts:
         return {}
     empty = YamlDocument({}, {})  # stands for an object that a damaged manifest lacks
-    config, job, *_ = (*read_documents(file, artifacts[file]), empty, empty)
+    config, *jobs = (*read_documents(file, artifacts[file]), empty)
+    job = next((one for one in jobs if one.value_at("kind") in JOB_KINDS), empty)
     texts = config.value_at("data")
     found = {}
     for item in _config_map_items(job.value):

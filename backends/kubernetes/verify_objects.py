@@ -36,6 +36,7 @@ FIND_RANK = (
 )
 """Commands that a pod runs to find its node rank by the name of its node."""
 TOPOLOGY = "kueue.x-k8s.io/podset"
+JOB_KINDS = ("JobSet", "LeaderWorkerSet")
 
 
 @frozen
@@ -54,7 +55,7 @@ class Manifest:
     @property
     def job(self) -> YamlDocument:
         """The JobSet, or the first LeaderWorkerSet."""
-        return self.documents[1]
+        return next(one for one in self.documents if one.value_at("kind") in JOB_KINDS)
 
     @property
     def hosts(self) -> list[str]:
@@ -108,6 +109,23 @@ class Manifest:
             "data": {key: found.get(key) for key in keys},
         }
 
+    def compute_domains(self, pod: PodSettings) -> list[dict[str, Any]]:
+        """Return the ComputeDomain whose channels pods claim; nothing if ``pod`` claims none."""
+        if not pod.claims_channel:
+            return []
+        template = {"name": f"{self.name}-imex"}
+        return [
+            {
+                "apiVersion": "resource.nvidia.com/v1beta1",
+                "kind": "ComputeDomain",
+                "metadata": {"name": self.name, **self.metadata},
+                "spec": {
+                    "numNodes": len(self.plan["placement"]["hosts"]),
+                    "channel": {"resourceClaimTemplate": template},
+                },
+            }
+        ]
+
 
 def environment_line(job: YamlDocument, spec: Path, name: str) -> tuple[Any, int]:
     """Return the value of the variable ``name`` in the pod at ``spec``, and its line."""
@@ -146,6 +164,22 @@ def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[DerivedSett
         yield DerivedSetting("placement.hosts", hosts, file, line)
 
 
+def read_claims(manifest: Manifest, spec: Path, hosts: int) -> Iterator[DerivedSetting]:
+    """Yield the setting that lets the pods claim channels for NVLink between hosts.
+
+    Nothing is yielded if ``hosts``, the hosts of a job or of an engine, do not use such NVLink.
+
+    Args:
+        manifest: manifest with the pod.
+        spec: path of the pod's spec in the job.
+        hosts: number of hosts that exchange data through NVLink or the network.
+    """
+    if hosts > 1 and _spans_hosts(manifest.problem["cluster"]["node"]):
+        claims = manifest.pod_settings(spec).claims_channel
+        line = manifest.job.line(*spec, "resourceClaims")
+        yield DerivedSetting(f"{KUBERNETES}.compute_domain", claims, manifest.file, line)
+
+
 def read_job_set_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the JobSet of a training job contains."""
     job, file = manifest.job, manifest.file
@@ -154,6 +188,7 @@ def read_job_set_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     yield DerivedSetting(
         f"{KUBERNETES}.max_restarts", job.value_at(*restarts), file, job.line(*restarts)
     )
+    yield from read_claims(manifest, JOB_POD, len(manifest.plan["placement"]["hosts"]))
     pods = sum(replicated_pods(job))
     gpus = manifest.pod_settings(JOB_POD).gpus
     world = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
@@ -198,7 +233,7 @@ def read_topology_settings(
 
 
 def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the ConfigMap and the JobSet that PARC emits for the settings in the manifest."""
+    """Return the objects of a training job that PARC emits for the settings in the manifest."""
     job, name, plan = manifest.job, manifest.name, manifest.plan
     pod = manifest.pod_settings(JOB_POD)
     jobs = (
@@ -217,7 +252,7 @@ def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
             "replicatedJobs": jobs,
         },
     }
-    return [manifest.config_map(pod.files), job_set]
+    return [manifest.config_map(pod.files), *manifest.compute_domains(pod), job_set]
 
 
 def _expected_jobs(manifest: Manifest, pod: PodSettings) -> list[dict[str, Any]]:
@@ -230,14 +265,14 @@ def _expected_jobs(manifest: Manifest, pod: PodSettings) -> list[dict[str, Any]]
     metadata = expected_metadata(pod, notes)
     template = {
         **({"metadata": metadata} if metadata else {}),
-        "spec": expected_pod(pod, f"{manifest.name}-plan", "Never", container),
+        "spec": expected_pod(pod, manifest.name, "Never", container),
     }
     return [_expected_job("hosts", count, each, template)]
 
 
 def _expected_jobs_on_hosts(manifest: Manifest, pod: PodSettings) -> list[dict[str, Any]]:
     """Return the replicated jobs of a plan with host names: the first host, and the other hosts."""
-    hosts, config = manifest.hosts, f"{manifest.name}-plan"
+    hosts = manifest.hosts
     container = _expected_container(manifest, FIND_RANK, host_variables(hosts), "leader")
     metadata = expected_metadata(pod, {})
     head = {"metadata": metadata} if metadata else {}
@@ -250,7 +285,10 @@ def _expected_jobs_on_hosts(manifest: Manifest, pod: PodSettings) -> list[dict[s
             {
                 **head,
                 "spec": kept_apart(
-                    expected_pod(pod, config, "Never", container, part), manifest.plan, part, label
+                    expected_pod(pod, manifest.name, "Never", container, part),
+                    manifest.plan,
+                    part,
+                    label,
                 ),
             },
         )

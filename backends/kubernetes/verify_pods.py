@@ -48,6 +48,8 @@ class PodSettings:
     """Folders of the node with their mount paths."""
     annotations: Pairs
     """Annotations of the pod, without those of Kueue."""
+    claims_channel: bool
+    """True if the pod claims devices; PARC lets pods claim only channels of a ComputeDomain."""
     grace_seconds: Any
     inherited: tuple[str, ...]
     """Variables whose values the pod takes from a Secret, under keys of the same name."""
@@ -117,6 +119,7 @@ def read_pod(
         claims=_mounted_volumes(volumes, mounts, "persistentVolumeClaim", "claimName"),
         host_paths=_mounted_volumes(volumes, mounts, "hostPath", "path"),
         annotations=[[one, notes[one]] for one in notes if not one.startswith(KUEUE)],
+        claims_channel=bool(resources.get("claims") or pod.get("resourceClaims")),
         grace_seconds=pod.get("terminationGracePeriodSeconds"),
         files=tuple(str(item.get("path")) for item in _mappings_in_list(config.get("items"))),
     )
@@ -235,7 +238,7 @@ def expected_metadata(pod: PodSettings, annotations: Mapping[str, str]) -> dict[
 
 def expected_pod(
     pod: PodSettings,
-    config: str,
+    name: str,
     restart: str,
     container: Mapping[str, Any],
     hosts: Sequence[str] = (),
@@ -244,20 +247,21 @@ def expected_pod(
 
     Args:
         pod: settings that the plan decides.
-        config: name of the ConfigMap with the files.
+        name: name of the job.
         restart: restart policy.
         container: command, environment, ports and probes of the container.
         hosts: names of the hosts on which the pod may run; empty if it may run on any host.
     """
-    limits = {pod.gpu_resource: pod.gpus, **{name: value for name, value in pod.resources}}
     claims = [(f"claim-{place}", *claim) for place, claim in enumerate(pod.claims)]
     mounts = [("plan", MOUNT), ("shared-memory", "/dev/shm")]
     folders = [(f"host-{place}", *one) for place, one in enumerate(pod.host_paths)]
     mounts += [(volume, path) for volume, _, path in (*claims, *folders)]
     items = [{"key": path.replace("/", "."), "path": path} for path in pod.files]
     # 365 is 0o555: everyone may read and execute the files.
-    files = {"name": config, "defaultMode": 0o555, "items": items}
+    files = {"name": f"{name}-plan", "defaultMode": 0o555, "items": items}
+    channel = {"name": "imex", "resourceClaimTemplateName": f"{name}-imex"}
     return {
+        **({"resourceClaims": [channel]} if pod.claims_channel else {}),
         "restartPolicy": restart,
         "terminationGracePeriodSeconds": pod.grace_seconds,
         **_expected_placement(pod, hosts),
@@ -266,7 +270,7 @@ def expected_pod(
                 "name": "ranks",
                 "image": pod.image,
                 **container,
-                "resources": {"limits": limits, "requests": {**limits, **dict(pod.requests)}},
+                "resources": _expected_resources(pod),
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"add": ["IPC_LOCK"]},
@@ -289,6 +293,16 @@ def expected_pod(
                 for name, folder, _ in folders
             ),
         ],
+    }
+
+
+def _expected_resources(pod: PodSettings) -> dict[str, Any]:
+    """Return the limits, requests and claims of the container."""
+    limits = {pod.gpu_resource: pod.gpus, **{name: value for name, value in pod.resources}}
+    return {
+        "limits": limits,
+        "requests": {**limits, **dict(pod.requests)},
+        **({"claims": [{"name": "imex"}]} if pod.claims_channel else {}),
     }
 
 

@@ -17,6 +17,7 @@ from parc.backends.kubernetes.verify_objects import (
     TOPOLOGY,
     Manifest,
     host_variables,
+    read_claims,
     read_shared_settings,
     read_topology_settings,
     topology_label,
@@ -66,14 +67,15 @@ def pods_per_group(plan: Mapping[str, Any]) -> int:
 
 
 def group_documents(documents: Sequence[YamlDocument]) -> Sequence[YamlDocument]:
-    """Return the LeaderWorkerSets, between the ConfigMap and the Service."""
-    return documents[1:-1]
+    """Return the LeaderWorkerSets among the objects of a manifest."""
+    return [one for one in documents if one.value_at("kind") == "LeaderWorkerSet"]
 
 
 def read_serving_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     """Yield the settings of the plan that the LeaderWorkerSets of a serving job contain."""
     job, file = manifest.job, manifest.file
     yield from read_shared_settings(manifest, LEADER)
+    yield from read_claims(manifest, LEADER, pods_per_group(manifest.plan))
     pods = sum(number_of_pods(one) for one in group_documents(manifest.documents))
     gpus = manifest.pod_settings(LEADER).gpus
     total = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
@@ -124,12 +126,9 @@ def _group_annotations(manifest: Manifest) -> dict[str, str]:
 
 
 def expected_serving_objects(manifest: Manifest, servers: Servers) -> list[dict[str, Any]]:
-    """Return the ConfigMap, the LeaderWorkerSets and the Service that PARC emits.
-
-    The objects have the settings in the manifest.
-    """
+    """Return the objects of a service that PARC emits for the settings in the manifest."""
     size, hosts = pods_per_group(manifest.plan), manifest.hosts
-    files = manifest.pod_settings(LEADER).files
+    pod = manifest.pod_settings(LEADER)
     if not hosts or size == 1:
         groups = [_expected_groups(manifest, servers, "", hosts)]
     else:
@@ -138,7 +137,12 @@ def expected_serving_objects(manifest: Manifest, servers: Servers) -> list[dict[
             _expected_groups(manifest, servers, f"-{engine}", part)
             for engine, part in enumerate(parts)
         ]
-    return [manifest.config_map(files), *groups, _expected_service(manifest, servers)]
+    return [
+        manifest.config_map(pod.files),
+        *manifest.compute_domains(pod),
+        *groups,
+        _expected_service(manifest, servers),
+    ]
 
 
 def _expected_groups(
@@ -147,14 +151,14 @@ def _expected_groups(
     """Return the LeaderWorkerSet whose name ends in ``suffix``, on ``hosts`` if there are any."""
     plan, notes = manifest.plan, _group_annotations(manifest)
     size, nodes = pods_per_group(plan), len(plan["placement"]["hosts"])
-    pod, config = manifest.pod_settings(LEADER), f"{manifest.name}-plan"
+    pod, name = manifest.pod_settings(LEADER), manifest.name
     template = {"labels": {APP: manifest.name}, **expected_metadata(pod, notes)}
     leader, worker = (
         {
             "metadata": template,
             "spec": kept_apart(
                 expected_pod(
-                    pod, config, "Always", _expected_container(manifest, servers, ports), place
+                    pod, name, "Always", _expected_container(manifest, servers, ports), place
                 ),
                 plan,
                 place,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.compiler.ir import Cluster, Launch
 
 Variable = tuple[str, str, str]
@@ -59,7 +58,7 @@ def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...
     Each name occurs once.
     """
     kind = cluster.fabric.kind
-    rack = _NVLINK_RACK if nvlink_spans_hosts(cluster) else ()
+    rack = _NVLINK_RACK if cluster.node.nvlink_spans_hosts else ()
     return (
         _interface_variables(kind, launch)
         + _adapter_variables(cluster)

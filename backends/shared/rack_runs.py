@@ -8,11 +8,6 @@ from itertools import groupby
 from parc.compiler.ir import Cluster, Host
 
 
-def nvlink_spans_hosts(cluster: Cluster) -> bool:
-    """Return True if an NVLink domain contains several hosts, as in NVL72 systems."""
-    return cluster.node.link_kind == "nvlink" and cluster.node.nvlink_domain > cluster.node.gpus
-
-
 def contiguous_rack_runs(cluster: Cluster, hosts: Sequence[Host]) -> tuple[tuple[int, int], ...]:
     """Return (rack number, number of hosts) for each run of consecutive node ranks in one rack.
 
@@ -20,7 +15,7 @@ def contiguous_rack_runs(cluster: Cluster, hosts: Sequence[Host]) -> tuple[tuple
     rank. If an NVLink domain contains several hosts, each domain counts as a rack, because Slurm
     has one block and Kubernetes one node label per domain.
     """
-    domains = nvlink_spans_hosts(cluster)
+    domains = cluster.node.nvlink_spans_hosts
     homes = [host.nvlink_domain if domains else host.rack for host in hosts]
     number: dict[str, int] = {}
     for home in homes:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from math import gcd
 from typing import Any
 
-from parc.backends.shared.rack_runs import contiguous_rack_runs, nvlink_spans_hosts
+from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.shared.versions import is_in_range, parse_version
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
@@ -93,7 +93,7 @@ def _switches_value(plan: AnyPlan) -> str | None:
     """
     cluster = plan.problem.cluster
     leaves = len({host.rack for host in plan.placement.hosts})
-    if cluster.named or leaves < 2 or nvlink_spans_hosts(cluster):
+    if cluster.named or leaves < 2 or cluster.node.nvlink_spans_hosts:
         return None
     return f"{leaves}@{SWITCHES_WAIT}"
 
@@ -172,7 +172,7 @@ def hosts_per_segment(plan: AnyPlan) -> int | None:
     Without segments Slurm fills one block and puts the remaining hosts into the next, for example
     18 + 14 hosts instead of 16 + 16.
     """
-    if not nvlink_spans_hosts(plan.problem.cluster):
+    if not plan.problem.cluster.node.nvlink_spans_hosts:
         return None
     size = 0
     for share in _hosts_per_rack(plan).values():

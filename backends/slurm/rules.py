@@ -14,7 +14,6 @@ from parc.backends.shared.launchers.container_paths import (
     missing_paths,
     report_missing_paths,
 )
-from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import parse_version
 from parc.backends.slurm.array_rules import check_array, check_run_length
 from parc.backends.slurm.directives import (
@@ -297,7 +296,7 @@ def _check_container_paths(plan: AnyPlan, sink: Sink) -> None:
 def _check_nvlink_domains(plan: AnyPlan, sink: Sink) -> None:
     """Report that Slurm might use other numbers of hosts per NVLink domain than the plan (L23)."""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
-    if not nvlink_spans_hosts(cluster):
+    if not cluster.node.nvlink_spans_hosts:
         return
     shares = Counter(host.nvlink_domain for host in plan.placement.hosts)
     version = parse_version(slurm.version)

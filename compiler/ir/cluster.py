@@ -160,6 +160,11 @@ class NodeType:
         return self.nics * self.nic_gbps / 8 / self.gpus  # 8 bits per byte
 
     @property
+    def nvlink_spans_hosts(self) -> bool:
+        """True if an NVLink domain contains several hosts, as in NVL72 systems."""
+        return self.link_kind == "nvlink" and self.nvlink_domain > self.gpus
+
+    @property
     def nvlink_or_host_gpus(self) -> int:
         """Number of GPUs that communicate without NICs.
 

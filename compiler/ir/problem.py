@@ -261,6 +261,8 @@ class KubernetesJob:
     """(folder of the node, path in the container)."""
     annotations: tuple[tuple[str, str], ...]
     """Annotations of the pods that the user sets."""
+    compute_domain: bool
+    """True if pods that share an NVLink domain claim the IMEX channels of a ComputeDomain."""
     host_network: bool
     shared_memory: str
     secret: str

@@ -9,7 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, ProfiledSteps, SlurmJob
+from parc.compiler.ir import (
+    Cluster,
+    Generation,
+    KubernetesJob,
+    Launch,
+    ProfiledSteps,
+    SlurmJob,
+)
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec, SlurmSpec
@@ -17,8 +24,14 @@ from parc.compiler.spec.spec import TaskSpec
 from parc.compiler.topology.hostlist import compress_hosts_in_order, expand_host_list
 
 
-def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Launch:
-    """Return the launch settings; ``program`` is the default of ``launch.program``."""
+def resolve_launch(
+    spec: LaunchSpec, targets: Targets, program: str = "", *, nvlink_spans_hosts: bool
+) -> Launch:
+    """Return the launch settings of a job.
+
+    ``program`` is the default of ``launch.program``. ``nvlink_spans_hosts`` is True if NVLink
+    domains of the cluster contain several hosts.
+    """
     slurm = spec.slurm
     return Launch(
         program=program if spec.program is None else spec.program,
@@ -59,7 +72,9 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),
-        kubernetes=resolve_kubernetes(spec.kubernetes),
+        kubernetes=resolve_kubernetes(
+            spec.kubernetes, compute_domain=nvlink_spans_hosts and _claims_channels(spec)
+        ),
     )
 
 
@@ -143,8 +158,19 @@ def _texts_at(spec: TaskSpec, path: str) -> Iterator[tuple[str, str]]:
         yield from ((f"{path}[{index}]", text) for index, text in enumerate(value or ()))
 
 
-def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
-    """Return the Kubernetes settings of the spec, with defaults for the keys that are not set."""
+def _claims_channels(spec: LaunchSpec) -> bool:
+    """Return True if pods claim channels for NVLink between hosts, where there is such NVLink."""
+    if spec.kubernetes.compute_domain is not None:
+        return spec.kubernetes.compute_domain
+    # 0 is the value with which NCCL uses no NVLink between hosts.
+    return spec.env.get("NCCL_MNNVL_ENABLE") != "0"
+
+
+def resolve_kubernetes(spec: KubernetesSpec, *, compute_domain: bool) -> KubernetesJob:
+    """Return the Kubernetes settings of the spec, with defaults for the keys that are not set.
+
+    ``compute_domain`` is True if pods on several hosts claim channels of a ComputeDomain.
+    """
     return KubernetesJob(
         image=spec.image or "",
         namespace=spec.namespace or "",
@@ -162,6 +188,7 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
         claims=tuple(sorted(spec.claims.items())),
         host_paths=tuple(sorted(spec.host_paths.items())),
         annotations=tuple(sorted(spec.annotations.items())),
+        compute_domain=compute_domain,
         host_network=spec.host_network,
         shared_memory=spec.shared_memory,
         secret=spec.secret or "",

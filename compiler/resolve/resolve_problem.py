@@ -90,7 +90,9 @@ def resolve_problem(
         job=job,
         goals=_resolve_goals(spec.goals),
         pins=_resolve_pins(spec.layout, sink),
-        launch=resolve_launch(spec.launch, targets, program),
+        launch=resolve_launch(
+            spec.launch, targets, program, nvlink_spans_hosts=cluster.node.nvlink_spans_hosts
+        ),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,

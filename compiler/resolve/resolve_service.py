@@ -91,14 +91,14 @@ def resolve_service(
     service = Service(
         checkpoint=checkpoint,
         traffic=with_longest_prompt(traffic, spec.job.max_model_len, engine.context_tokens(model)),
-        # The share is emitted as a flag, so binary rounding errors must not show.
-        setup=replace(setup, memory_share=round(1 - headroom, 4)),
+        setup=_with_headroom(setup, headroom),
         quantize=spec.job.quantize,
         max_model_len=None if spec.job.max_model_len == "auto" else spec.job.max_model_len,
         context=engine.context_tokens(model),
         block_tokens=spec.job.block_tokens,
         prefix_caching=spec.job.prefix_caching,
     )
+    spans = cluster.node.nvlink_spans_hosts
     check_features(spec.job, engine, model, sink)
     check_service(service, engine, cluster.gpu, sink)
     check_command_words(spec, sink)
@@ -107,7 +107,7 @@ def resolve_service(
         name=spec.name,
         model=model,
         cluster=calibrated,
-        launch=resolve_launch(spec.launch, targets),
+        launch=resolve_launch(spec.launch, targets, nvlink_spans_hosts=spans),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
@@ -120,6 +120,12 @@ def resolve_service(
         calibration=factors,
         shares_hosts=shares_hosts(targets.emit),
     )
+
+
+def _with_headroom(setup: ServingSetup, headroom: float) -> ServingSetup:
+    """Return ``setup`` with the share of the device memory that ``headroom`` leaves."""
+    # The share is emitted as a flag, so binary rounding errors must not show.
+    return replace(setup, memory_share=round(1 - headroom, 4))
 
 
 def _resolve_traffic_of_engines(job: ServiceSpec, library: Library, sink: Sink) -> Traffic | None:

@@ -120,6 +120,11 @@ class KubernetesSpec(StrictModel):
     annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations of the pods, such as the network interfaces that a platform attaches to a pod.
     PARC sets the annotations of Kueue itself."""
+    compute_domain: bool | None = None
+    """Create a ComputeDomain of NVIDIA's DRA driver, from which each pod claims the IMEX channel
+    that NVLink between hosts needs. If absent, true for NVLink domains of several hosts, unless
+    launch.env sets NCCL_MNNVL_ENABLE to 0. Set false if the cluster itself adds such a claim to the
+    pods."""
     host_network: bool = False
     """Use the network of the host instead of the pod network."""
     shared_memory: str = "64Gi"

@@ -89,7 +89,7 @@ def _map_caption(plan: AnyPlan, gpus: bool, left_out: int) -> str:
     text = "Each frame is a rack and each cell a host"
     if gpus:
         text = "Each frame is a rack, each row a host and each square a GPU"
-        if plan.problem.cluster.node.nvlink_domain > plan.problem.cluster.node.gpus:
+        if plan.problem.cluster.node.nvlink_spans_hosts:
             text += "; dashed frames are NVLink domains"
         if 1 < tensor <= per_node:
             text += f"; squares side by side without a gap form a tensor parallel group of {tensor}"

@@ -84,6 +84,10 @@ SPECS = {
     "named engines": (changed(SERVED, {"cluster": NAMED_HOSTS}), GROUPS),
     "named hosts": (changed(TRAINED, {"cluster": NAMED_HOSTS}), JOBSET),
     "queue": (TRAINED, JOBSET),
+    "NVLink between hosts": (
+        changed(TRAINED, {"cluster": {"node": "gb200-nvl72", "nodes": 4, "nodes_per_rack": 4}}),
+        JOBSET,
+    ),
     "racks": (changed(TRAINED, {"launch.kubernetes": {"image": "a:1"}}), JOBSET),
 }
 EACH = -(-EDITS // len(SPECS))
