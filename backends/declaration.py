@@ -90,9 +90,9 @@ class Declaration:
     needs_framework: bool = False
     """True for a launcher that starts the framework's program with the files that the framework
     emits; PARC rejects ``emit`` without the framework (E15)."""
-    shares_hosts: bool = False
-    """True for a launcher that gives a service only the GPUs of its ranks, so that other jobs can
-    use the other GPUs of its hosts."""
+    reserves: Literal["gpus", "hosts"] | None = None
+    """What a launcher reserves for a job: only the GPUs of its ranks, or all GPUs of its hosts.
+    None if it reserves nothing."""
 
     @property
     def is_framework(self) -> bool:

@@ -132,7 +132,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         verifier=".verify",
         launch_fields=(*LAUNCH, "kubernetes", "slurm.signal"),
         needs_framework=True,
-        shares_hosts=True,
+        reserves="gpus",
     ),
     Declaration(
         name="preflight",
@@ -167,6 +167,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         verifier=".verify",
         launch_fields=(*LAUNCH, "slurm"),
         needs_framework=True,
+        reserves="hosts",
     ),
     Declaration(
         name="torchrun",

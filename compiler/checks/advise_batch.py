@@ -35,9 +35,10 @@ def advise_batch(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     if decided or plan.layout.world < problem.cluster.gpus:
         return
     job, seconds = problem.job, plan.estimate.time.total_seconds
-    # Only tensor parallelism makes the computation itself slower, so that without it, only the rest
-    # of the step can become shorter.
-    if plan.layout.tp == 1 and plan.estimate.time.compute_seconds * (1 + MIN_GAIN) > seconds:
+    # Tensor parallelism makes the computation itself slower, and so do pipeline stages of unequal
+    # length. Without both, only the rest of the step can become shorter.
+    is_split = plan.layout.tp > 1 or plan.layout.pp > 1
+    if not is_split and plan.estimate.time.compute_seconds * (1 + MIN_GAIN) > seconds:
         return
     batches = better_divisible_batches(job.global_batch, problem.cluster.gpus, plan.layout.dp)
     for batch in batches[:MAX_SEARCHES]:

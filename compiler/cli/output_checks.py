@@ -194,9 +194,23 @@ def compare_hosts(lock: LockContent, plan: AnyPlan, sink: Sink) -> None:
         "; ".join(parts),
         label="without --locked, parc compile places ranks by the spec and ignores parc.lock",
         help="to keep the hosts: parc compile --locked; to move one host: parc replan --drain",
-        fix=f"cluster.unavailable: ['{compress_hosts(back)}']" if back else "",
+        fix=_fix_of_unavailable_hosts(locked, plan, back) if back else "",
     )
     sink.report("O04", finding)
+
+
+def _fix_of_unavailable_hosts(locked: LockedPlan, plan: AnyPlan, back: list[str]) -> str:
+    """Return the edit that makes the hosts ``back`` unavailable again.
+
+    Spare hosts that replace them in ``locked`` are no longer spare.
+    """
+    cluster = plan.problem.cluster
+    hosts = f"cluster.unavailable: ['{compress_hosts([*cluster.unavailable, *back])}']"
+    spare = [host.name for host in cluster.spare if host.name not in set(locked.hosts)]
+    if len(spare) == len(cluster.spare):
+        return hosts
+    rest = f", and set cluster.spare: ['{compress_hosts(spare)}']" if spare else ""
+    return f"remove cluster.spare, and set {hosts}{rest}"
 
 
 def _same_layout(locked: LockedPlan, plan: AnyPlan) -> bool:

@@ -58,7 +58,7 @@ def estimate_run(cost_model: CostModel, layout: Layout, estimate: Estimate, host
     """
     problem = cost_model.problem
     job, cluster = problem.job, problem.cluster
-    gpus = cluster.occupied_gpus(hosts, layout.world)
+    gpus = problem.occupied_gpus(hosts, layout.world)
     step_seconds = estimate.time.total_seconds
     productive = job.steps * step_seconds
     size = checkpoint_bytes(cost_model, layout)

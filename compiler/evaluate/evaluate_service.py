@@ -60,10 +60,10 @@ def evaluate_service(
         return found
 
     def gpus_with(replicas: int) -> float:
-        return _occupied_gpus(problem, replace(layout, replicas=replicas))
+        return _counted_gpus(problem, replace(layout, replicas=replicas))
 
     low, high = 0, len(counts) - 1
-    if _occupied_gpus(problem, found.layout) > most:
+    if _counted_gpus(problem, found.layout) > most:
         few = counts[: bisect_right(counts, most, key=gpus_with)]
         fewer = _estimate_with_replicas(problem, layout, few[-1]) if few else None
         if fewer is None or _needs_more_replicas(problem, fewer):
@@ -110,7 +110,7 @@ def without_larger_counts(
 
     If the service occupies whole hosts, a larger number may need fewer of them.
     """
-    if problem.shares_hosts:
+    if problem.reserved == "gpus":
         return counts
     return compact_replica_counts(layout, problem.cluster.node.gpus, counts)
 
@@ -168,7 +168,7 @@ def _load_objective(problem: ServingProblem, layout: ServingLayout) -> float:
     Both objectives with a searched load are inversely proportional to the tokens per second.
     """
     is_cost = problem.goals.maximize == "lowest-cost"
-    gpus = _occupied_gpus(problem, layout) if is_cost else 1.0
+    gpus = _counted_gpus(problem, layout) if is_cost else 1.0
     return gpus / problem.service.traffic.output_tokens
 
 
@@ -342,17 +342,23 @@ def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[fl
         if _is_overloaded(problem, found):
             return problem.cluster.gpus + 1.0, seconds_per_token
         second = latency if traffic.request_rate else seconds_per_token
-        return _occupied_gpus(problem, found.layout), second
+        return _counted_gpus(problem, found.layout), second
     if problem.minimizes_latency:
         return latency, latency
     if goal == "lowest-cost":
-        return _occupied_gpus(problem, found.layout) * seconds_per_token, seconds_per_token
+        return _counted_gpus(problem, found.layout) * seconds_per_token, seconds_per_token
     return seconds_per_token, seconds_per_token
 
 
-def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
-    """Return the number of GPUs that other jobs cannot use while the service runs."""
+def _counted_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
+    """Return the number of GPUs that the search minimizes: those that other jobs cannot use.
+
+    Of a single host, only the GPUs of the ranks count, although Slurm reserves all of them.
+    Otherwise, a service with little load would get all GPUs of its host.
+    """
     hosts = service_hosts(layout, problem.cluster.node.gpus) or 1
+    if hosts == 1:
+        return float(layout.gpus)
     return float(problem.occupied_gpus(hosts, layout.gpus))
 
 

@@ -14,11 +14,11 @@ from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 CHANGED_SUFFIX = " (changed)"
 """Suffix of the name of a catalog entry if the spec overrides some of its fields."""
-
-
 HOST_POWER = 1.8
 """Largest power of a host divided by the power limits of its GPUs, for host types without a value:
 10.2 kW / (8 x 700 W) for a DGX H100."""
+Reserved = Literal["gpus", "hosts"] | None
+"""What a launcher reserves for a job: the GPUs of its ranks, all GPUs of its hosts, or nothing."""
 
 
 @frozen
@@ -276,13 +276,14 @@ class Cluster:
             return self.node.watts
         return HOST_POWER * self.gpu.watts * self.node.gpus
 
-    def occupied_gpus(self, hosts: int, gpus: int) -> int:
-        """Return the number of GPUs that other jobs cannot use while a job runs.
+    def occupied_gpus(self, hosts: int, gpus: int, reserved: Reserved) -> int:
+        """Return the number of GPUs that other jobs cannot use while a job of ``gpus`` GPUs runs.
 
-        A job of ``gpus`` GPUs on one host occupies only these GPUs. A job on several hosts occupies
-        all GPUs of its ``hosts`` hosts.
+        These are all GPUs of its ``hosts`` hosts, if its launcher reserves hosts. A launcher that
+        reserves nothing leaves the other GPUs of the host to other jobs only if there is one host.
         """
-        return gpus if hosts == 1 else hosts * self.node.gpus
+        is_shared = reserved == "gpus" or (reserved is None and hosts == 1)
+        return gpus if is_shared else hosts * self.node.gpus
 
     def price_of(self, gpu_hours: float) -> float | None:
         """Return the price of ``gpu_hours``; None if the spec states no price."""

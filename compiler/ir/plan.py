@@ -56,8 +56,8 @@ class Plan:
 
     @property
     def occupied_gpus(self) -> int:
-        """Number of GPUs that other jobs cannot use; see ``Cluster.occupied_gpus``."""
-        return self.problem.cluster.occupied_gpus(len(self.placement.hosts), self.layout.world)
+        """Number of GPUs that other jobs cannot use; see ``Task.occupied_gpus``."""
+        return self.problem.occupied_gpus(len(self.placement.hosts), self.layout.world)
 
     @property
     def cost_per_hour(self) -> float | None:

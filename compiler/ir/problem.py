@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Literal
 
-from parc.compiler.ir.cluster import Cluster
+from parc.compiler.ir.cluster import Cluster, Reserved
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import (
     ContextComm,
@@ -331,6 +331,16 @@ class Task:
     spec_json: str = field(default="", metadata=NOT_SERIALIZED)
     """Keys that the spec sets, as JSON, from which plan.json gets its section ``spec``; empty if
     the problem was built without a spec."""
+
+    reserved: Reserved = field(default=None, metadata=NOT_SERIALIZED)
+    """What the launchers reserve for the job."""
+
+    def occupied_gpus(self, hosts: int, gpus: int) -> int:
+        """Return the number of GPUs that other jobs cannot use while the job runs.
+
+        ``gpus`` is the number of GPUs of its ranks, which are on ``hosts`` hosts.
+        """
+        return self.cluster.occupied_gpus(hosts, gpus, self.reserved)
 
     def version(self, backend: str) -> str:
         """Return the target version of ``backend`` as ``major.minor``."""

@@ -108,15 +108,6 @@ class ServingProblem(Task):
     the constants of the engine include; empty without a calibration."""
     pools: PoolProblems | None = field(default=None, metadata=NOT_SERIALIZED)
     """Problems of the two pools if the spec asks for a disaggregated service; else None."""
-    shares_hosts: bool = field(default=False, metadata=NOT_SERIALIZED)
-    """True if the launcher leaves the GPUs of a host that have no rank to other jobs."""
-
-    def occupied_gpus(self, hosts: int, gpus: int) -> int:
-        """Return the number of GPUs that other jobs cannot use while the service runs.
-
-        ``gpus`` is the number of GPUs of its ranks, which are on ``hosts`` hosts.
-        """
-        return gpus if self.shares_hosts else self.cluster.occupied_gpus(hosts, gpus)
 
     @property
     def minimizes_gpus(self) -> bool:
@@ -319,7 +310,7 @@ class ServingPlan:
 
     @property
     def occupied_gpus(self) -> int:
-        """Number of GPUs that other jobs cannot use; see ``ServingProblem.occupied_gpus``."""
+        """Number of GPUs that other jobs cannot use; see ``Task.occupied_gpus``."""
         return sum(
             self.problem.occupied_gpus(len(one.placement.hosts), one.layout.gpus)
             for one in self.pools

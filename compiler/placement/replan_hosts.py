@@ -28,6 +28,7 @@ from parc.compiler.placement.find_vacancies import (
 from parc.compiler.placement.order.placement_problem import PlacementCost, PlacementProblem
 from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts
 from parc.compiler.topology.hostlist import compress_hosts, natural_key
+from parc.compiler.topology.node_groups import ranks_per_node
 from parc.compiler.topology.tree import common_switch_level
 
 MOST_SITES = 8
@@ -124,9 +125,10 @@ def _best_replacement(
 def _suggest_smaller_dp(plan: Plan, hosts: int) -> str:
     """Return a help text with the largest valid ``layout.dp`` for ``hosts`` hosts."""
     layout = plan.layout
-    model = layout.tp * layout.cp * layout.pp
-    ranks = hosts * plan.placement.ranks_per_node
-    dp = next((n for n in range(ranks // model, 0, -1) if _is_valid_dp(plan, n)), None)
+    model, gpus = layout.tp * layout.cp * layout.pp, plan.problem.cluster.node.gpus
+    smaller = range(min(hosts * gpus // model, layout.dp - 1), 0, -1)
+    fitting = (n for n in smaller if n * model // ranks_per_node(gpus, n * model) <= hosts)
+    dp = next((n for n in fitting if _is_valid_dp(plan, n)), None)
     if dp is None:
         return "no smaller dp works with the other parallel sizes; compile the spec again"
     return f"the nearest smaller plan has layout.dp {dp} and {dp * model} ranks"
@@ -135,11 +137,11 @@ def _suggest_smaller_dp(plan: Plan, hosts: int) -> str:
 def _is_valid_dp(plan: Plan, dp: int) -> bool:
     """Return True if ``dp`` is valid with the other parallel sizes of the plan.
 
-    The global batch must be divisible by dp x micro-batch, and the number of ranks of a pipeline
-    stage must be divisible by ep x etp.
+    The global batch must be divisible by dp x the micro-batch size, if the spec fixes this size,
+    and the number of ranks of a pipeline stage must be divisible by ep x etp.
     """
     layout, job = plan.layout, plan.problem.job
-    divides_batch = job.global_batch % (dp * layout.micro_batch) == 0
+    divides_batch = job.global_batch % (dp * (plan.problem.pins.micro_batch or 1)) == 0
     stage = layout.tp * layout.cp * dp
     return divides_batch and stage % (layout.ep * layout.etp) == 0
 

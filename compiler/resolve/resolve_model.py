@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from parc.compiler.catalog.find_model import Library, find_model
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import shipped_families
-from parc.compiler.diagnostics import Diagnostic, Finding, Sink
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.ir.layer_variant import ExtraWeights, LayerVariant
 from parc.compiler.ir.model import (
@@ -44,18 +44,13 @@ _NESTED = (
 def resolve_model_of_job(spec: TaskSpec, library: Library, sink: Sink) -> tuple[Model | None, Sink]:
     """Return the model of ``spec``, None after an error, and a sink with the findings K06.
 
-    K06 means that the spec cannot express a computation of the model. The finding that the
-    quantization of a config has no effect (K04) is left out for services, which use it.
+    K06 means that the spec cannot express a computation of the model. Findings on keys that are not
+    used for training (K04) are left out for services.
     """
     found, left_out = Sink(sink.positions), Sink(sink.positions)
     model = resolve_model(spec.model, library, found)
-    unused = "quantization_config is not used"
-
-    def kept(one: Diagnostic) -> Diagnostic | None:
-        used = not isinstance(spec, Spec) and unused in one.finding.message
-        return None if one.code == "PARC-K06" or (one.code == "PARC-K04" and used) else one
-
-    sink.extend(found, kept)
+    dropped = {"PARC-K06"} if isinstance(spec, Spec) else {"PARC-K06", "PARC-K04"}
+    sink.extend(found, lambda one: None if one.code in dropped else one)
     left_out.extend(found, lambda one: one if one.code == "PARC-K06" else None)
     return model, left_out
 

@@ -38,7 +38,7 @@ from parc.compiler.resolve.resolve_launch import (
     spec_digest,
 )
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
-from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
+from parc.compiler.resolve.resolve_targets import Targets, reserved_by, resolve_targets
 from parc.compiler.spec.job_spec import DEFAULT_STEPS, BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.layout_spec import (
     LayoutSpec,
@@ -101,6 +101,7 @@ def resolve_problem(
             spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
         calibration=calibration.values,
+        reserved=reserved_by(targets.emit),
         spec_json=spec_as_json(spec),
     )
 

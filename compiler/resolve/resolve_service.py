@@ -41,7 +41,7 @@ from parc.compiler.resolve.resolve_launch import (
     spec_digest,
 )
 from parc.compiler.resolve.resolve_speculative import resolve_speculative, with_speculative
-from parc.compiler.resolve.resolve_targets import resolve_targets, shares_hosts
+from parc.compiler.resolve.resolve_targets import reserved_by, resolve_targets
 from parc.compiler.resolve.resolve_traffic import (
     resolve_traffic,
     traffic_of_pool,
@@ -118,7 +118,7 @@ def resolve_service(
         pins=_resolve_pins(spec),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer, spec.launch.router_port),
         calibration=factors,
-        shares_hosts=shares_hosts(targets.emit),
+        reserved=reserved_by(targets.emit),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.similar_names import did_you_mean
+from parc.compiler.ir.cluster import Reserved
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.spec.spec import Spec, TaskSpec
 
@@ -50,16 +51,15 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     return Targets(tuple(sorted(emit)), framework, supported)
 
 
-def shares_hosts(emit: Iterable[str]) -> bool:
-    """Return True if every launcher in ``emit`` leaves the other GPUs of a host to other jobs.
-
-    The result is False without a launcher, because another job could use the same GPUs.
-    """
+def reserved_by(emit: Iterable[str]) -> Reserved:
+    """Return what the launchers in ``emit`` reserve for a job; the largest part counts."""
     from parc.backends.registry import backend_declaration
 
     declared = [backend_declaration(name) for name in emit]
-    launchers = [one for one in declared if one.needs_framework]
-    return bool(launchers) and all(one.shares_hosts for one in launchers)
+    launchers = {one.reserves for one in declared if one.needs_framework}
+    if "hosts" in launchers:
+        return "hosts"
+    return "gpus" if launchers == {"gpus"} else None
 
 
 def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:

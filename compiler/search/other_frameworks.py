@@ -5,11 +5,13 @@ The names follow from the rules of the installed frameworks, so that no text has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from parc.backends.base import Framework
 from parc.backends.registry import (
+    backend_declaration,
     fields_without_effect,
     framework,
     installed_backends,
@@ -19,6 +21,8 @@ from parc.backends.shared.strategies import strategy_rules
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 
+_EMIT = re.compile(r"emit: \[([\w, -]+)\]")
+"""Matches a fix that sets ``emit``; the group is the list of targets."""
 UNSUPPORTED = ("E08", "E11")
 """Codes of findings on settings that a framework does not support but another one may."""
 
@@ -28,14 +32,28 @@ def name_other_frameworks(
 ) -> Finding:
     """Return ``finding`` whose help also names the frameworks that support the rejected setting.
 
-    ``at`` is (code, spec path) of the finding. Other findings are returned as they are.
+    A fix that sets ``emit`` to another framework keeps the other targets of the spec. ``at`` is
+    (code, spec path) of the finding.
     """
     code, path = at
+    if found := _EMIT.fullmatch(finding.fix):
+        finding = replace(finding, fix=_with_other_targets(found[1].split(", "), problem.emit))
     names = tuple(_supporting(problem, layout, path)) if code in UNSUPPORTED else ()
     if not names:
         return finding
     text = f"frameworks that support this: {', '.join(names)}"
     return replace(finding, help=f"{finding.help}; {text}" if finding.help else text)
+
+
+def _with_other_targets(names: Sequence[str], emit: Sequence[str]) -> str:
+    """Return the edit that sets ``emit`` to ``names`` and to the targets that are no framework.
+
+    A launcher in ``names`` is left out if ``emit`` has one already.
+    """
+    kept = [name for name in emit if not backend_declaration(name).is_framework]
+    if any(backend_declaration(name).needs_framework for name in kept):
+        names = [name for name in names if not backend_declaration(name).needs_framework]
+    return f"emit: [{', '.join(sorted({*names, *kept}))}]"
 
 
 def _supporting(problem: Problem, layout: Layout, path: str) -> Iterator[str]:

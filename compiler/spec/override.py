@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -262,12 +262,28 @@ def edit_text(text: str, overrides: Sequence[str]) -> str | None:
     if before is None:
         return None
     wanted = apply_overrides(before, overrides, sink)
+    if sink.failed():
+        return None
     edited: str | None = text
-    for override in overrides:
+    for override in _renames_in_place(overrides):
         edited = None if edited is None else _apply_override(edited, override)
     after = None if edited is None else read_tree(edited, "", sink)
     same = after is not None and not sink.failed() and after.value == wanted.value
     return edited if same else None
+
+
+def _renames_in_place(overrides: Sequence[str]) -> Iterator[str]:
+    """Yield ``overrides``; a removal before a setting of the same mapping becomes a renaming.
+
+    ``~job.sequence_lenght`` and ``job.sequence_length=4096`` become the renaming of the key and the
+    setting, so that the entry keeps its place and its comment.
+    """
+    for number, override in enumerate(overrides):
+        old = split_path(override[1:]) if override.startswith("~") and "=" not in override else []
+        following = overrides[number + 1].partition("=")[0] if number + 1 < len(overrides) else ""
+        new = split_path(following)
+        is_renamed = bool(old and new) and old[:-1] == new[:-1] and isinstance(old[-1], str)
+        yield f"{override}={new[-1]}" if is_renamed else override
 
 
 def _apply_override(text: str, override: str) -> str | None:
@@ -285,7 +301,10 @@ def _apply_override(text: str, override: str) -> str | None:
         # An absent value needs no edit.
         return text if missing else _remove_entry(text, nodes[-2], parts[-1])
     if not missing:
-        return _replace_value(text, nodes[-1], value)
+        new = YAML(typ="safe", pure=True).compose(value)
+        both = [(one.id, one.tag, one.value) for one in (nodes[-1], new) if one is not None]
+        same = nodes[-1].id == "scalar" and both[0] == both[-1]
+        return text if same else _replace_value(text, nodes[-1], value)
     if any(isinstance(part, int) for part in missing):
         return None
     return _insert_entry(text, nodes[-1], [str(part) for part in missing], value)

@@ -187,6 +187,8 @@ VARIANTS = [{"layers": [2, 3, 4], "ffn": 4096}]
 CONVOLUTIONS = [{"layers": [1, 2, 3], "mixer": "convolution"}]
 EXTRA = [{"name": "one", "parameters": 10**8}]
 YARN = {"model.position.scaling": "yarn", "model.position.scaling_factor": 4.0}
+LLAMA3 = {"model.position.scaling": "llama3", "model.position.scaling_factor": 8.0}
+LINEAR_SCALING = {"model.position.scaling": "linear", "model.position.scaling_factor": 4.0}
 DRAFT = {"job.speculative": {"method": "draft-model", "checkpoint": "one", "model": "llama-3-8b"}}
 OPEN: Spec = {"layout": {}}
 FLAT: Spec = {**OPEN, "goals.limits": {"pp": {"max": 1}, "cp": {"max": 1}}}
@@ -225,6 +227,8 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     ),
     (r"model\.extra_weights\[\]\..*", (PLAIN, SERVICE), {"model.extra_weights": EXTRA}),
     (r"model\.position\.(original_max_positions|mscale.*|scaling_factor)", (), YARN),
+    (r"model\.position\.(original_max_positions|scaling_factor)", (), LLAMA3),
+    (r"model\.position\.scaling_factor", (), LINEAR_SCALING),
     (r"model\.position\.mscale.*", (LATENT, SERVED_LATENT), YARN),
     (r"cluster(\.base)?", (DENSE, PLAIN), {"job.global_batch": 1152, "cluster": {}}),
     (r"cluster(\.base)?", SERVING, {"cluster": {}}),

@@ -107,7 +107,7 @@ def test_an_engine_on_a_part_of_a_host_occupies_its_gpus_and_a_larger_one_whole_
         # 12 GPUs spread evenly need 3 hosts, because tensor groups of 4 are not split.
         (replace(plan.layout, tp=4, pp=3, dp=1, replicas=1), 24),
     ):
-        assert evaluate_service._occupied_gpus(plan.problem, layout) == gpus
+        assert evaluate_service._counted_gpus(plan.problem, layout) == gpus
 
 
 @pytest.mark.parametrize(("blocks", "expected"), [(0, True), (1, False), (2, False)])

@@ -11,6 +11,9 @@ from parc.compiler.ir import Model
 ROUNDING = 1e-6
 """Largest relative change of the rotary base that counts as rounding. It changes no angle by more
 than 0.001 radians within 16,384 positions."""
+LLAMA3_ORIGINAL = 8192
+"""Original context length with --use-rope-scaling: a constant of RotaryEmbedding in Megatron-Core
+(rotary_pos_embedding.py, _apply_scaling)."""
 LATENT_ORIGINAL = 4096
 """``original_max_position_embeddings`` of MLATransformerConfig, which has no flag."""
 # First version with --yarn-original-max-position-embeddings.
@@ -97,6 +100,18 @@ def _inexpressible_scaling(model: Model) -> Iterator[CodedFinding]:
                 f"the linear rope scaling {position.scaling_factor} is not an integer",
                 "--rotary-seq-len-interpolation-factor accepts only integers",
                 "integers",
+                model,
+            ),
+        )
+    if position.scaling == "llama3" and position.original_max_positions != LLAMA3_ORIGINAL:
+        yield CodedFinding(
+            "E04",
+            "model.position.original_max_positions",
+            explain_inexpressible(
+                "Megatron has no flag for llama3 scaling with an original context length of "
+                f"{position.original_max_positions} tokens",
+                f"--use-rope-scaling assumes {LLAMA3_ORIGINAL} tokens",
+                f"llama3 scaling from {LLAMA3_ORIGINAL} positions",
                 model,
             ),
         )

@@ -285,16 +285,16 @@ def format_value(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-# Token ids and dropout rates change no tensor shape, and families spell their keys differently.
-_HARMLESS_ENDINGS = ("_token_id", "dropout", "_pdrop")
+_DROPOUT_ENDINGS = ("dropout", "_pdrop")
+"""Families spell the keys of dropout rates differently."""
 
 
 def add_notes_on_unread_keys(keys: ConfigKeys) -> None:
     """Add a note for each key of the config that has a value but that no reader has read.
 
-    A known key without effect gets K04. A key that changes the model structure in other families
-    gets K02, and an unknown key gets K05. Harmless keys get no note, and neither does a second name
-    of a key that was read, if both have the same value.
+    A known key without effect gets K04, if its value turns a feature on. A key that changes the
+    model structure in other families gets K02, and an unknown key gets K05. Harmless keys get no
+    note, and neither does a second name of a key that was read, if both have the same value.
     """
     types = keys.config.get("layer_types")
     if isinstance(types, list) and all(name == "full_attention" for name in types):
@@ -304,16 +304,23 @@ def add_notes_on_unread_keys(keys: ConfigKeys) -> None:
         name = key.rpartition(".")[2] if key not in keys.config else key
         if keys.repeats_read_key(key, known["synonyms"]):
             continue
-        if name in known["no_effect"]:
-            keys.add_note("K04", key, f"{key} is not used: {known['no_effect'][name]}")
+        if name in known["harmless"] or name.endswith("_token_id"):
+            continue
+        if reason := known["no_effect"].get("dropout" if _is_dropout(name) else name, ""):
+            if keys.value(key):
+                keys.add_note("K04", key, f"{key} is not used: {reason}")
         elif name in known["structural"]:
             keys.add_note(
                 "K02",
                 key,
                 f"{key} changes the model structure; PARC does not support it in this family",
             )
-        elif name not in known["harmless"] and not name.endswith(_HARMLESS_ENDINGS):
+        else:
             keys.add_note("K05", key, f"unknown key {format_value(key)}; PARC ignores it")
+
+
+def _is_dropout(name: str) -> bool:
+    return name.endswith(_DROPOUT_ENDINGS)
 
 
 @cache

@@ -160,14 +160,20 @@ def format_goodput(goals: ServingGoals, statistics: ServiceStatistics) -> str:
 
 
 def describe_cost(plan: AnyPlan) -> str:
-    """Return the cost per hour and per million tokens; empty without a price."""
+    """Return the cost per hour and per million tokens; empty without a price.
+
+    The cost of a token that is trained includes the time of checkpoints and failures.
+    """
     cost = plan.cost_per_hour
     if cost is None:
         return ""
-    rate = (plan if isinstance(plan, ServingPlan) else plan.estimate).tokens_per_second
     tokens = "output tokens" if isinstance(plan, ServingPlan) else "tokens"
-    if isinstance(plan, ServingPlan) and not generates_answers(plan.pools[-1]):
-        rate, tokens = rate * plan.problem.service.traffic.input_tokens, "input tokens"
+    if isinstance(plan, ServingPlan):
+        rate = plan.tokens_per_second
+        if not generates_answers(plan.pools[-1]):
+            rate, tokens = rate * plan.problem.service.traffic.input_tokens, "input tokens"
+    else:
+        rate = plan.estimate.tokens_per_second * plan.run.effective_share
     per_million = 1e6 * cost / (3600 * rate)
     text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
     return f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"
