@@ -67,13 +67,15 @@ def check_run_length(plan: Plan, limit_seconds: int, sink: Sink) -> None:
     if saves and tasks >= jobs:
         return
     has = f", but the array has {tasks:,}" if tasks > 1 else ""
+    needs = f"it needs {jobs:,} jobs{has}" if saves else "no number of jobs finishes it"
     finding = Finding(
-        f"the run takes {length}, but the time limit is {limit}: it needs {jobs:,} jobs{has}",
+        f"the run takes {length}, but the time limit is {limit}: {needs}",
         label=f"{length} / {limit} = {seconds / limit_seconds:.2f} jobs",
         help="each job continues from the last checkpoint in job.checkpoint_dir; run the next ones "
         "as an array, or submit them with sbatch --dependency=singleton"
         if saves
-        else "without job.checkpoint_dir, each job starts at step 0 again",
+        else "without job.checkpoint_dir, each job starts at step 0 again; set it, or increase "
+        "launch.slurm.time_limit",
         fix=f'{AT}: "1-{jobs}%1"' if saves and jobs <= MOST_TASKS else "",
         causes=(Cause("job.steps", f"{job.steps:,} steps"),),
         targets=TARGETS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.evaluate.layout_fields import format_sizes
@@ -47,15 +48,21 @@ def advise_batch(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
         if search is None:
             continue
         most = batch / job.global_batch * seconds / (1 + MIN_GAIN)
-        best = search.ranked[0]
+        best, other_model = search.ranked[0], cost_model_for(changed, cost_model.framework)
+        # A search without a layout that surely fits returns one that might fit.
+        if peak_bytes(other_model, best.layout, HIGH) > _safe_bytes(plan):
+            continue
         if best.step_seconds <= most:
             # The search places layouts with a smaller budget than a plan.
-            best = place_layout(
-                cost_model_for(changed, cost_model.framework), best.layout
-            ).candidate
+            best = place_layout(other_model, best.layout).candidate
         if best.step_seconds <= most:
             _report_batch(plan, batch, best, sink)
             return
+
+
+def _safe_bytes(plan: Plan) -> float:
+    """Return the memory up to which another layout is at least as safe as ``plan``."""
+    return max(plan.estimate.limit_bytes, plan.estimate.high_bytes)
 
 
 def with_larger_dp(problem: Problem, dp: int) -> Problem:

@@ -12,7 +12,7 @@ from parc.compiler.cost.step.offload import activation_host_bytes, offloaded_hos
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_fields import format_layout_fields
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Plan, Recompute
+from parc.compiler.ir import Layout, Plan, Recompute, StageMemory
 from parc.compiler.placement.score_placement import step_seconds_on_hosts
 from parc.compiler.search.enumerate_layouts import recompute_levels
 
@@ -70,11 +70,10 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     gpu, headroom = plan.problem.cluster.gpu, plan.problem.goals.memory_headroom
     finding = Finding(
         message=f"pipeline stage {peak.stage} needs {peak.low_bytes / GIB:.1f} to "
-        f"{peak.high_bytes / GIB:.1f} GiB of memory (80 % interval); the limit is "
-        f"{limit / GIB:.1f} GiB",
+        f"{peak.high_bytes / GIB:.1f} GiB of memory (80 % interval), {_expected(peak, limit)}",
         label=f"{peak.static_bytes / GIB:.1f} GiB for parameters and their state are exact, "
         f"{peak.dynamic_bytes / GIB:.1f} GiB for activations and buffers are estimated",
-        help=_suggest_safer_layout(cost_model, plan),
+        help=_suggest_safer_layout(cost_model, plan, sink.positions.is_path_in_spec("layout")),
         causes=(
             Cause(
                 "goals.memory_headroom",
@@ -88,10 +87,19 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     )
 
 
-def _suggest_safer_layout(cost_model: CostModel, plan: Plan) -> str:
+def _expected(peak: StageMemory, limit: float) -> str:
+    """Return the limit, and whether the job probably exceeds it."""
+    text = f"the limit is {limit / GIB:.1f} GiB"
+    if peak.total_bytes <= limit:
+        return text
+    return f"{text}: with the expected {peak.total_bytes / GIB:.1f} GiB, it probably fails"
+
+
+def _suggest_safer_layout(cost_model: CostModel, plan: Plan, is_layout_set: bool) -> str:
     """Return a help text with the fastest layout whose whole interval is below the limit.
 
-    The layout differs from the plan only by more recomputation.
+    The layout differs from the plan only by more recomputation. ``is_layout_set`` is True if the
+    spec sets fields of ``layout``.
     """
     limit = plan.estimate.limit_bytes
     safe = [
@@ -101,15 +109,16 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan) -> str:
     ]
     if not safe:
         headroom = describe_covering_headroom(plan, plan.estimate.high_bytes)
-        fewer = "no layout of this spec is safer; use more GPUs, or set fewer fields of layout"
+        fewer = "no layout of this spec is safer; use more GPUs"
+        fewer += ", or set fewer fields of layout" * is_layout_set
         return "; ".join(filter(None, (fewer, headroom)))
     # On a tie, the index prefers less recomputation.
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
     high = peak_bytes(cost_model, layout, HIGH)
-    fields = format_layout_fields(plan.problem, layout)
+    changes = format_layout_fields(plan.problem, layout)
     cost = f"needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
-    return f"{describe_recompute(layout.recompute)} {cost}; set these fields: {fields}"
+    return f"{describe_recompute(layout.recompute)} {cost}; set these fields: {changes}"
 
 
 def describe_covering_headroom(plan: Plan, high_bytes: float) -> str:

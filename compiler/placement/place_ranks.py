@@ -233,11 +233,13 @@ def _describe_order(order: EvaluatedOrder) -> str:
     """Return the name of an order of hosts for reports, such as ``boxes of 4 in 16 hosts``.
 
     A box is a set of node ranks that share a switch. In the example, boxes of 4 node ranks form
-    boxes of 16. If swaps improved the order, ``, swapped`` is appended.
+    boxes of 16. If swaps improved the order, ``, improved by swaps`` is appended.
     """
     sizes = [str(size) for size in box_sizes(order.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
-    return {BOXES: boxes, SWAPS: f"{boxes}, swapped", ALL_ORDERS: "best of all"}[order.method]
+    return {BOXES: boxes, SWAPS: f"{boxes}, improved by swaps", ALL_ORDERS: "best of all"}[
+        order.method
+    ]
 
 
 def build_proof(cost: PlacementCost, least: PlacementCost, tie_seconds: float) -> PlacementProof:

@@ -125,8 +125,11 @@ def _records_of_table(plan: AnyPlan, table: str) -> list[dict[str, Any]]:
         return list(document["stages" if serves else "memory"])
     # A prefill pool has no decode step.
     terms = document["decode" if serves else "time"] or {}
+    # Without the total, so that the sum of the rows is the time.
     return [
-        {"term": name.removesuffix("_seconds"), "seconds": value} for name, value in terms.items()
+        {"term": name.removesuffix("_seconds"), "seconds": value}
+        for name, value in terms.items()
+        if not name.startswith("total")
     ]
 
 

@@ -5,7 +5,7 @@ A pin is a layout value that the spec fixes, such as ``layout.tp: 8``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache, lru_cache
 from itertools import chain, islice
@@ -276,6 +276,23 @@ class _Violation:
     """True if the spec fixes all layout values that the rule reads, and the rule reads at least
     one."""
 
+    def with_fix_after(
+        self, earlier: Sequence[_Violation], problem: Problem, fixed: Problem, framework: Framework
+    ) -> _Violation:
+        """Return this violation with a fix for ``fixed``: ``problem`` with the ``earlier`` fixes.
+
+        If the fix does not help without the earlier fixes, the help names them.
+        """
+        found = self.with_fix_for(fixed, framework)
+        alone = apply_edit(problem, found.finding.fix)
+        if alone is None or (self.code, self.fields) not in _rules_violated_by_all(
+            alone, framework
+        ):
+            return found
+        fixes = ", ".join(one.finding.fix for one in earlier if one.finding.fix)
+        parts = filter(None, (found.finding.help, f"the fix assumes {fixes}" if fixes else ""))
+        return replace(found, finding=replace(found.finding, help="; ".join(parts)))
+
     def with_fix_for(self, problem: Problem, framework: Framework) -> _Violation:
         """Return this violation with a new fix that is suggested for ``problem``.
 
@@ -306,7 +323,7 @@ def _root_causes(
         if reported:
             if _has_valid_layout(fixed, framework):
                 break  # this violation followed from the ones before it
-            one = one.with_fix_for(fixed, framework)
+            one = one.with_fix_after(reported, problem, fixed, framework)
         reported.append(one)
         fixed = apply_edit(fixed, one.finding.fix) or fixed
     if fixed != problem:
@@ -317,7 +334,7 @@ def _root_causes(
     remaining = _rules_violated_by_all(fixed, framework)
     for one in violations:
         if not one.own and one.path not in own and (one.code, one.fields) in remaining:
-            reported.append(one.with_fix_for(fixed, framework))
+            reported.append(one.with_fix_after(tuple(reported), problem, fixed, framework))
     # With the new fixes, more violations may have one cause.
     return _merge_equal_fixes(reported)
 

@@ -14,11 +14,16 @@ LABELS: dict[str, str] = {
     **dict.fromkeys(("model.source", "cluster.source"), "the origin of the numbers"),
     **{f"cluster.{part}.source": "the origin of the numbers" for part in ("gpu", "node", "fabric")},
     **{
+        f"cluster.{name}": "the energy of a run that PARC prints"
+        for name in ("pue", "gpu.watts", "node.watts")
+    },
+    **{
         f"cluster.{name}": "the length, energy and cost of a run that PARC prints"
-        for name in (
-            *("pue", "gpu.watts", "node.watts", "storage.read_gb_per_s", "failures.host_share"),
-            *("failures.detection", "failures.restart", "failures.repair"),
-        )
+        for name in ("storage.read_gb_per_s", "failures.detection", "failures.restart")
+    },
+    **{
+        f"cluster.failures.{name}": "the number of useful spare hosts that PARC prints"
+        for name in ("host_share", "repair")
     },
     "cluster.price_per_gpu_hour": "the cost that PARC prints, and the choice between clusters",
 }

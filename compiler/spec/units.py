@@ -18,7 +18,7 @@ _WORDS = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([A-Za-z%/]+)")
 _SPELLINGS = {
     **{"thousand": "k", "million": "M", "billion": "B", "trillion": "T"},
     **{"millisecond": "ms", "msec": "ms", "second": "s", "sec": "s", "minute": "min"},
-    **{"hour": "h", "hr": "h", "day": "d", "year": "y", "yr": "y"},
+    **{"hour": "h", "hr": "h", "day": "d", "week": "w", "year": "y", "yr": "y"},
     **{"watt": "W", "kilowatt": "kW", "percent": "%", "pct": "%"},
 }
 """Other spelling of a unit, in the singular and in lower case -> unit of a spec."""
@@ -162,7 +162,7 @@ _SECONDS = Quantity(
 _DURATION = Quantity(
     "a duration",
     "seconds",
-    {"s": "1", "m": "60", "min": "60", "h": "3600", "d": "86400", "y": "31557600"},
+    {"s": "1", "m": "60", "min": "60", "h": "3600", "d": "86400", "w": "604800", "y": "31557600"},
     ("10min", "36h", "30d", "6y"),
     low=0,
     high=1e12,

@@ -136,6 +136,20 @@ def test_prediction_layers_and_quantization_are_reported_and_not_used(tmp_path):
     assert {found.severity for found in sink.diagnostics} == {"advice"}
 
 
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"attention_dropout": 0.1}, 1),
+        ({"resid_pdrop": 0.1, "embd_pdrop": 0.1}, 2),
+        ({"router_jitter_noise": 0.01}, 1),
+        ({"attention_dropout": 0.0, "router_jitter_noise": None, "classifier_dropout": 0.1}, 0),
+    ],
+)
+def test_dropout_and_noise_are_reported_and_not_used(settings, found, tmp_path):
+    _, sink = resolved(LLAMA | settings, tmp_path)
+    assert [one.code for one in sink.diagnostics] == ["PARC-K04"] * found
+
+
 def test_layer_types_of_full_attention_are_not_a_finding(tmp_path):
     config = LLAMA | {"layer_types": ["full_attention"] * 80}
     model, sink = resolved(config, tmp_path)

@@ -29,8 +29,12 @@ SPEC: Spec = {
             **{"model": "llama-3-70b", "emit": ["megatron"], "job.global_batch": 1000},
             **{"cluster.nodes": 128, "job.sequence_length": 8192},
         },
+        {
+            **{"model": "qwen3-30b-a3b", "emit": ["megatron"], "job.global_batch": 509},
+            **{"cluster.nodes": 4, "job.sequence_length": 8192},
+        },
     ],
-    ids=["7", "30", "1,000"],
+    ids=["7", "30", "1,000", "a pipeline instead of replicas"],
 )
 def test_the_batch_gives_the_promised_throughput(edits: dict[str, Any]) -> None:
     spec = changed(SPEC, edits)
@@ -54,6 +58,12 @@ def test_the_batch_gives_the_promised_throughput(edits: dict[str, Any]) -> None:
 )
 def test_no_hint_without_a_gain_or_if_the_spec_decides(edits: dict[str, Any]) -> None:
     assert findings_of(changed(SPEC, edits), "PARC-G14") == []
+
+
+def test_a_layout_that_may_exceed_the_memory_is_no_reason_for_another_batch() -> None:
+    # On one host, every layout with replicas might run out of memory.
+    spec = changed(SPEC, {"model": "qwen3-30b-a3b", "emit": ["megatron"]})
+    assert findings_of(changed(spec, {"job.global_batch": 509}), "PARC-G14") == []
 
 
 @pytest.mark.parametrize("world", [8, 24, 288, 16_384])

@@ -270,7 +270,10 @@ def test_check_of_several_specs_compares_each_with_its_own_directory(
     for one in (spec, other):
         assert parc(*words, one).exit_code == 0
     checked = parc(*words, "--check", spec, other)
-    assert (checked.exit_code, checked.stdout) == (0, "check     2 of 2 specs OK, up to date\n")
+    assert (checked.exit_code, checked.stdout) == (
+        0,
+        "check     2 of 2 specs are OK and up to date\n",
+    )
 
     Path("build/other/rankmap.csv").write_text("edited\n", encoding="utf-8")
     checked = parc(*words, "--check", spec, other, "--format", "json")
@@ -285,7 +288,7 @@ def test_check_of_several_specs_compares_each_with_its_own_directory(
     assert checked.exit_code == 2
     assert "cannot read 'none.yaml'" in checked.stderr
     assert "files edited after the compile: rankmap.csv" in checked.stderr
-    assert checked.stdout == "check     1 of 3 specs OK, up to date\n"
+    assert checked.stdout == "check     1 of 3 specs are OK and up to date\n"
 
 
 @pytest.mark.parametrize("option", [(), ("--check", "-o", "out"), ("--check", "--timings")])

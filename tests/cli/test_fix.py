@@ -34,6 +34,13 @@ def test_fix_writes_all_fixes_and_keeps_comments(tmp_path: Path) -> None:
     assert parc("check", spec).exit_code == 0
 
 
+def test_a_renamed_key_keeps_its_place_its_quotes_and_its_comment(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, ("  node: dgx-h100\n", "  nod: dgx-h100   # ours\n"))
+    text = Path(spec).read_text("utf-8")
+    assert parc("check", spec, "--fix").exit_code == 0
+    assert Path(spec).read_text("utf-8") == text.replace("  nod: ", "  node: ")
+
+
 def test_diff_shows_the_fixes_and_writes_nothing(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, *BAD)
     before = Path(spec).read_text("utf-8")

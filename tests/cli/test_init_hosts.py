@@ -47,6 +47,17 @@ def test_a_type_and_a_partition_select_hosts_of_a_list(
     assert (launch[1] if launch else None) == (words[1] if "--partition" in words else None)
 
 
+def test_hosts_without_a_common_partition_need_a_choice(tmp_path: Path) -> None:
+    nodes = tmp_path / "sinfo.txt"
+    rows = ("n1 gpu:h100:8 idle a", "n2 gpu:h100:8 idle a", "n3 gpu:h100:8 idle b")
+    nodes.write_text("\n".join(("NODELIST GRES STATE PARTITION", *rows, "")))
+    words = ("init", "--model", "qwen3-0.6b", "--from-slurm", str(nodes))
+    result = parc(*words)
+    assert result.exit_code == 2
+    assert "select one of a, b, such as --partition a" in result.stderr
+    assert 'nodes: "n[1-2]"' in parc(*words, "--partition", "a").stdout
+
+
 def test_hosts_that_only_the_topology_contains_are_left_out_with_a_note(tmp_path: Path) -> None:
     nodes, switches = tmp_path / "sinfo.txt", tmp_path / "topology.txt"
     nodes.write_text("NODELIST GRES STATE PARTITION\nn1 gpu:h100:8 idle a\nn2 gpu:h100:8 idle a\n")

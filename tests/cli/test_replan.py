@@ -127,6 +127,23 @@ def test_without_free_hosts_a_smaller_plan_is_suggested(spec: str, tmp_path: Pat
     assert not out.exists()
 
 
+def test_the_suggested_smaller_plan_fits_on_the_hosts(tmp_path: Path) -> None:
+    # 44 ranks would need 11 hosts of 4 ranks, and 48 ranks need 6 hosts.
+    text = (
+        "parc: 1\nname: odd\nmodel: qwen3-8b\ncluster:\n  node: hgx-h100\n"
+        '  racks: [{name: a, nodes: "n[1-12]"}]\n  spare: [n12]\n  unavailable: []\n'
+        "job: {sequence_length: 4096, global_batch: 264}\nlayout: {tp: 2, pp: 1}\n"
+    )
+    (tmp_path / "spec.yaml").write_text(text, encoding="utf-8")
+    spec = str(tmp_path / "spec.yaml")
+    result = parc("replan", spec, "--drain", "n[3-4]", "--dry-run")
+    found = re.search(r"smaller plan has layout.dp (\d+) and", result.output)
+    assert found
+    (tmp_path / "spec.yaml").write_text(text.replace("[]", "[n3, n4]"), encoding="utf-8")
+    assert parc("check", spec, "--set", f"layout.dp={found[1]}").exit_code == 0
+    assert int(found[1]) == 24
+
+
 def test_idle_and_spare_hosts_are_drained_without_a_move(spec: str, tmp_path: Path) -> None:
     found = replanned(spec, "--drain", "r01n05", "-o", str(tmp_path / "out"))
     assert found["moves"] == []
@@ -228,6 +245,9 @@ def test_a_compile_without_locked_reports_the_replan_that_it_undoes(
     assert "PARC-O04" in result.stderr
     assert "8 of 64 ranks are on other hosts" in result.stderr
     assert "get ranks: r02n02" in result.stderr
+    # r02n05 replaces the host, so that it is no longer spare.
+    edits = "cluster.unavailable: ['r02n02'], and set cluster.spare: ['r01n05']"
+    assert f"fix:  remove cluster.spare, and set {edits}\n" in result.stderr
     for path in first.rglob("*.*"):
         assert path.read_bytes() == (out / path.relative_to(first)).read_bytes()
     assert "PARC-O04" not in parc("compile", spec, "-o", str(out)).stderr

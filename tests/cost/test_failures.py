@@ -9,7 +9,9 @@ from random import Random
 import pytest
 
 from parc.compiler.evaluate.estimate_run import FailureTimes, best_spares, waiting_share
-from tests.compiled import ROOT
+from parc.compiler.report.text.run_text import run_table
+from parc.compiler.report.text.summary import describe_cost
+from tests.compiled import ROOT, Spec, changed, plan_of
 
 CASES = [
     FailureTimes(between=10_000.0, restart=600.0, save=20.0),
@@ -136,3 +138,63 @@ def test_the_page_states_the_hours_that_each_restart_of_opt_lost() -> None:
     lost_hours = 178e3 / 992 / 105
     page = (ROOT / "docs" / "budget.md").read_text("utf-8").replace("\n", " ")
     assert f"lost {lost_hours:.1f} hours" in " ".join(page.split())
+
+
+PARTLY: Spec = {
+    "parc": 1,
+    "name": "part",
+    "model": "llama-3-8b",
+    "cluster": {"node": "hgx-h100", "nodes": 2, "price_per_gpu_hour": 2},
+    "job": {"sequence_length": 4096, "global_batch": 96, "steps": 9000, "checkpoint_dir": "/c"},
+    "layout": {"tp": 1, "pp": 1, "cp": 1, "dp": 6},
+    "launch": {"kubernetes": {"image": "image"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("emit", "dp", "occupied"),
+    [
+        (["megatron", "slurm"], 6, 8),
+        (["megatron", "slurm"], 12, 16),
+        (["megatron", "kubernetes"], 6, 6),
+        (["megatron", "kubernetes"], 12, 12),
+        (["megatron", "kubernetes", "slurm"], 6, 8),
+        (["megatron", "torchrun"], 6, 6),
+        (["megatron", "torchrun"], 12, 16),
+    ],
+)
+def test_costs_count_the_gpus_that_the_launcher_reserves(
+    emit: list[str], dp: int, occupied: int
+) -> None:
+    plan = plan_of(changed(PARTLY, {"emit": emit, "layout.dp": dp}))
+    assert plan.occupied_gpus == occupied
+    assert plan.run.gpu_hours is not None
+    assert plan.run.wall_seconds is not None
+    assert plan.run.gpu_hours == pytest.approx(occupied * plan.run.wall_seconds / 3600)
+    assert plan.run.failure_interval_seconds == pytest.approx(180_000_000 / occupied)
+
+
+@pytest.mark.parametrize("mtbf", ["1h", "50000h"])
+def test_the_cost_of_a_token_is_that_of_the_run(mtbf: str) -> None:
+    plan = plan_of(changed(PARTLY, {"cluster.failures.gpu_mtbf": mtbf, "layout.dp": 16}))
+    found = re.search(r"([0-9.]+) per million tokens", describe_cost(plan))
+    assert found
+    assert plan.run.cost is not None
+    assert float(found[1]) == pytest.approx(1e6 * plan.run.cost / plan.run.tokens, rel=5e-3)
+
+
+def test_an_asynchronous_checkpoint_states_what_it_waits_for() -> None:
+    notes = {
+        choice: next(
+            note
+            for name, _, note in run_table(
+                plan_of(changed(PARTLY, {"job.async_checkpoint": choice}))
+            )
+            if name == "time per checkpoint"
+        )
+        for choice in (False, True)
+    }
+    assert notes == {
+        False: "size / write bandwidth",
+        True: "copy to host memory, at most size / write bandwidth",
+    }

@@ -115,7 +115,7 @@ def test_a_model_that_megatron_cannot_express_is_sent_to_targets_that_train_it()
     (found,) = errors_of(spec)
     assert found.code == "PARC-E07"
     assert found.finding.help.startswith("fsdp, deepspeed and accelerate train it")
-    assert found.finding.fix == "emit: [fsdp, slurm]"
+    assert found.finding.fix == "emit: [fsdp, preflight, rankmap, slurm, torchrun]"
     for target in ("deepspeed", "fsdp", "accelerate"):
         plan, _ = planned(changed(spec, {"emit": [target, "slurm"]}))
         assert plan is not None
@@ -220,3 +220,25 @@ def test_the_first_of_several_fixes_agrees_with_all_rules_of_its_value(
 ) -> None:
     (found,) = [one for one in errors_of(changed(TRAINED, edit)) if one.path == path]
     assert found.finding.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("emit", "fixed"),
+    [
+        (["torchtitan"], "emit: [fsdp]"),
+        (["torchtitan", "rankmap", "slurm"], "emit: [fsdp, rankmap, slurm]"),
+        (["rankmap", "torchrun", "torchtitan"], "emit: [fsdp, rankmap, torchrun]"),
+    ],
+)
+def test_another_framework_keeps_the_other_targets(emit: list[str], fixed: str) -> None:
+    spec = changed(TRAINED, {"model": "mixtral-8x7b", "emit": emit, "layout": {}})
+    (found,) = [one for one in errors_of(spec) if one.code == "PARC-E12"]
+    assert found.finding.fix == fixed
+
+
+def test_a_fix_that_needs_another_fix_names_it() -> None:
+    cluster = {"node": {"base": "hgx-h100", "gpus_per_node": 4}, "nodes": 3}
+    spec = {"model": "qwen3-8b", "cluster": cluster, "layout": {"tp": 3, "pp": 5}}
+    first, second = errors_of(changed(TRAINED, {**spec, "job.global_batch": 96}))
+    assert (first.finding.fix, second.finding.fix) == ("layout.tp: 4", "layout.pp: 3")
+    assert second.finding.help.endswith("valid pp with tp 3: 1, 2, 4; the fix assumes layout.tp: 4")

@@ -57,6 +57,24 @@ def test_an_edit_changes_only_the_edited_value(override: str, old: str, new: str
     assert edit_text(BLOCK, [override]) == expected
 
 
+@pytest.mark.parametrize(
+    ("overrides", "old", "new"),
+    [
+        (["~cluster.node", "cluster.nodes=dgx-h100"], "  node: dgx-h100\n", "  nodes: dgx-h100\n"),
+        (["~goals.maximize", "goals.tie=1"], "maximize: throughput", "tie: 1"),
+        (["~layout.cp", 'layout.ep="1"'], "cp: 1,", 'ep: "1",'),
+        (["~model", "models=llama-3-8b"], "model: llama-3-8b   #", "models: llama-3-8b   #"),
+        (["~layout.cp", "job.seed=1"], "cp: 1,  pp: 2}", "pp: 2}"),
+    ],
+)
+def test_a_removed_and_a_new_key_of_one_mapping_are_a_renaming(
+    overrides: list[str], old: str, new: str
+) -> None:
+    edited = edit_text(BLOCK, overrides)
+    assert edited is not None
+    assert edited.replace("  seed: 1\n", "") == BLOCK.replace(old, new, 1)
+
+
 def test_line_ends_stay_as_they_are() -> None:
     text = "job:\r\n  steps: 1 # c\r\nname: a"
     assert edit_text(text, ["job.seed=2", "parc=1"]) == (

@@ -98,7 +98,7 @@ def _check_all(specs: Sequence[str], **given: Any) -> int:
     else:
         command_steps.show_findings(sinks, "text", sys.stderr)
         current = sum(not sink.failed() for sink in sinks)
-        click.echo(f"check     {current} of {len(specs)} specs OK, up to date")
+        click.echo(f"check     {current} of {len(specs)} specs are OK and up to date")
     if len(sinks) < len(specs):  # an unreadable spec outweighs findings
         return UNREADABLE
     return command_steps.FOUND if command_steps.any_failed(sinks, "error") else 0

@@ -120,7 +120,7 @@ def _parse_limits(within: str | None, max_cost: float | None) -> Limits:
         return Limits(TypeAdapter(Duration).validate_python(within), max_cost)
     except ValidationError as invalid:
         reason = invalid.errors()[0]["msg"]
-        raise click.BadParameter(reason, param_hint="--within") from None
+        raise click.BadParameter(f"{within!r} {reason}", param_hint="--within") from None
 
 
 def _parse_points(vary: tuple[str, ...], listed: tuple[Path, ...]) -> list[Point]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.compiler.diagnostics.wording import format_count
-from parc.compiler.ir import Plan
+from parc.compiler.ir import Job, Plan
 from parc.compiler.ir.estimate import Run
 from parc.compiler.report.formatting import (
     format_duration,
@@ -73,6 +73,15 @@ def describe_failures(run: Run) -> str:
     )
 
 
+def _save_note(job: Job) -> str:
+    """Return how the time follows during which training waits for a checkpoint."""
+    return (
+        "copy to host memory, at most size / write bandwidth"
+        if job.async_checkpoint
+        else ("size / write bandwidth")
+    )
+
+
 def run_table(plan: Plan) -> tuple[tuple[str, str, str], ...]:
     """Return (quantity, value, formula or note) rows on the run for ``parc estimate`` and pages."""
     run = plan.run
@@ -88,7 +97,7 @@ def run_table(plan: Plan) -> tuple[tuple[str, str, str], ...]:
             format_quantity(run.checkpoint_bytes, "B"),
             "weights and optimizer state",
         ),
-        ("time per checkpoint", format_duration(run.save_seconds), "size / write bandwidth"),
+        ("time per checkpoint", format_duration(run.save_seconds), _save_note(plan.problem.job)),
         (
             "time per restart",
             format_duration(run.restart_seconds),

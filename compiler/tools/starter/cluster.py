@@ -257,9 +257,21 @@ def _listed_hosts(fragment: Fragment, request: HostRequest) -> tuple[Section, Gp
 
 
 def _common_partition(labels: Sequence[HostLabels]) -> str:
-    """Return the only partition that all hosts are in; empty if there is not exactly one."""
+    """Return the only partition that all hosts are in; empty if there are several.
+
+    Raises:
+        StarterError: no partition has all hosts, so that no job can run on all of them.
+    """
     found = [set(one.partitions) for one in labels if one.partitions]
-    common = set.intersection(*found) if found else set()
+    if not found:
+        return ""
+    common = set.intersection(*found)
+    if not common:
+        names = sorted(set.union(*found))
+        raise StarterError(
+            f"no partition has all hosts of the node list; select one of {', '.join(names)}, such "
+            f"as --partition {names[0]}"
+        )
     return common.pop() if len(common) == 1 else ""
 
 

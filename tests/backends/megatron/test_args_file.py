@@ -188,6 +188,18 @@ def test_an_unknown_flag_gets_its_nearest_spellings() -> None:
     assert found.finding.fix == "--seed"
 
 
+@pytest.mark.parametrize(("positions", "valid"), [(8192, True), (4096, False)])
+@pytest.mark.parametrize("target", ["megatron", "megatron-bridge"])
+def test_llama_scaling_from_another_context_length_has_no_flag(
+    target: str, positions: int, valid: bool
+) -> None:
+    scaling = {"scaling": "llama3", "scaling_factor": 8, "original_max_positions": positions}
+    changes = {f"model.position.{name}": value for name, value in scaling.items()}
+    found, sink = plan({**DENSE, "emit": [target], "layout": {}}, changes)
+    codes = {one.code for one in sink.diagnostics if one.severity == "error"}
+    assert (found is not None, codes) == (valid, set() if valid else {"PARC-E04"})
+
+
 def test_a_flag_of_a_later_version_is_rejected_for_an_earlier_one() -> None:
     yarn = {"model.position.kind": "yarn", "model.position.scaling_factor": 4.0}
     argv = emitted(DENSE, yarn)
@@ -225,6 +237,7 @@ SCALINGS = {
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_the_scaling_of_positions_is_set_by_its_own_flags(scaling: str) -> None:
     factor = {} if scaling == "none" else {"model.position.scaling_factor": 4.0}
+    factor |= {"model.position.original_max_positions": 8192} if scaling == "llama3" else {}
     argv = emitted(DENSE, {"model.position.scaling": scaling, **factor})
     for one, flags in SCALINGS.items():
         for flag, value in flags.items():
