@@ -258,11 +258,16 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
         sink.report("N09", Finding(text, fix=f"remove {at}", causes=cause), at=at)
 
 
+_SECRET = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|SECRET|PASSWORD|ACCESS_KEY|CREDENTIALS?)$", re.I)
+"""Matches names of variables whose values are secrets."""
+
+
 def check_setup_and_variables(plan: AnyPlan, sink: Sink) -> None:
     """Report findings about shell text that the user writes in the spec.
 
     The findings are: ``launch.setup`` contains commands (L29), such a command is incomplete (L30),
-    or a value of ``launch.env`` contains a shell variable that no shell expands (L31).
+    a value of ``launch.env`` contains a shell variable that no shell expands (L31), or is a secret
+    (L40).
     """
     launch = plan.problem.launch
     for index, line in enumerate(launch.setup):
@@ -279,6 +284,11 @@ def check_setup_and_variables(plan: AnyPlan, sink: Sink) -> None:
         sink.report("L29", Finding(text, label, help=help_text), at="launch.setup")
     for name, value in launch.env:
         _check_expansion(name, value, sink)
+        if _SECRET.search(name) and value and not _EXPANSION.search(value):
+            text = f"the emitted files contain the value of {name}"
+            help_text = "the job can take the value from the environment in which it is submitted"
+            fix = f"launch.env.{name}: {{from: environment}}"
+            sink.report("L40", Finding(text, help=help_text, fix=fix), at=f"launch.env.{name}")
 
 
 def find_setup_problem(line: str) -> str:
