@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parc.backends.base import ConfigPrograms
-from parc.backends.registry import BUILT_IN, backend, framework_of_problem, serving_backend
+from parc.backends.built_in import BUILT_IN
+from parc.backends.registry import backend, framework_of_problem, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.checks.advise_batch import advise_batch
 from parc.compiler.checks.advise_faster_layout import (

@@ -18,7 +18,8 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from parc.backends.registry import BUILT_IN, find_backend_declaration
+from parc.backends.built_in import BUILT_IN
+from parc.backends.registry import find_backend_declaration
 from parc.compiler.ir import Artifact
 
 MARKER = "parc.lock"

@@ -18,7 +18,7 @@ EXPECTED = {
     "Add a layout rule with a diagnostic": ("diagnostics/codes/", "docs/diagnostics.md"),
     "Change a flag of a framework": ("backends/megatron/flags.yaml", "known_flags.json"),
     "Add a lint rule": ("coupled_flags.py", "tests/lint/scripts.py"),
-    "Add a backend": ("backends/registry.py", "pyproject.toml", "examples/plugin"),
+    "Add a backend": ("backends/built_in.py", "pyproject.toml", "examples/plugin"),
     "Add a field of the spec": ("compiler/ir/problem.py", "schemas/spec.schema.json"),
     "Add or change a formula of the cost model": ("cost/step/terms.py", "docs/accuracy.md"),
 }

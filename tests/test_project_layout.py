@@ -26,6 +26,7 @@ from tests.project_files import (
 IR = "parc.compiler.ir"
 DIAGNOSTICS = "parc.compiler.diagnostics"
 REGISTRY = "parc.backends.registry"
+BUILT_IN = "parc.backends.built_in"
 BASE = "parc.backends.base"
 DECLARATION = "parc.backends.declaration"
 VERIFIER = "parc.backends.verifier"
@@ -66,8 +67,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, PLACEMENT, SEARCH),
         *(BASE, REGISTRY),
     ),
-    VERIFY: (IR, DIAGNOSTICS, DECLARATION, REGISTRY, VERIFIER),
-    "parc.compiler.writer": (IR, DIAGNOSTICS, REGISTRY),
+    VERIFY: (IR, DIAGNOSTICS, BUILT_IN, DECLARATION, REGISTRY, VERIFIER),
+    "parc.compiler.writer": (IR, DIAGNOSTICS, BUILT_IN, REGISTRY),
     "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS, DIFF),
     "parc.templates": (),
     "parc.schemas": (),

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.spec.edit_text import edit_text
 from parc.compiler.spec.fixes import is_fixed_by, overrides_of_fix
-from parc.compiler.spec.override import edit_text
 from parc.compiler.spec.reading.source import SpecSource
 
 MOST_FIXES = 50

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
+from parc.backends.built_in import BUILT_IN
 from parc.backends.declaration import Declaration
 from parc.backends.registry import (
-    BUILT_IN,
     backend_declaration,
     find_backend_declaration,
     verifier_of_backend,

@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
+from parc.backends.built_in import BUILT_IN
 from parc.backends.plugins import optional_parts, protocol_members
-from parc.backends.registry import BUILT_IN, backend, backend_has_role, serving_backend
+from parc.backends.registry import backend, backend_has_role, serving_backend
 from parc.compiler.cli import main
 from tests.backends.plugin_distributions import LAUNCHER, scanned, write_distribution
 

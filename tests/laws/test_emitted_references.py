@@ -14,7 +14,8 @@ from random import Random
 
 import pytest
 
-from parc.backends.registry import BUILT_IN, built_in_backends
+from parc.backends.built_in import BUILT_IN
+from parc.backends.registry import built_in_backends
 from parc.compiler.ir import AnyPlan
 from tests.compiled import Files, Spec, changed, emitted, planned
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parc.compiler.spec.override import edit_text
+from parc.compiler.spec.edit_text import edit_text
 
 BLOCK = """\
 # head

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from parc.backends.registry import BUILT_IN, backend_declaration, verifier_of_backend
+from parc.backends.built_in import BUILT_IN
+from parc.backends.registry import backend_declaration, verifier_of_backend
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 from parc.compiler.cli import main
 from tests.backends.plugin_distributions import (

@@ -14,10 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from parc.backends.built_in import BUILT_IN
 from parc.backends.declaration import Declaration
 from parc.backends.plugins import shadowed_plugins
 from parc.backends.registry import (
-    BUILT_IN,
     all_backend_names,
     backend_has_role,
     built_in_backends,
