@@ -55,9 +55,10 @@ def pod_spec(
         **command,
         "env": [*command["env"], *_inherited_variables(task)],
         "resources": {"limits": limits, "requests": {**limits, **dict(job.requests)}},
-        # RDMA registers (pins) memory, which needs IPC_LOCK.
         "securityContext": {
-            "allowPrivilegeEscalation": False,
+            # The API server rejects privileged containers that may not escalate privileges.
+            **({"privileged": True} if job.privileged else {"allowPrivilegeEscalation": False}),
+            # RDMA registers (pins) memory, which needs IPC_LOCK.
             "capabilities": {"add": ["IPC_LOCK"]},
         },
         "volumeMounts": [

@@ -18,6 +18,7 @@ from parc.backends.kubernetes.leaderworkerset import (
     serving_files,
     serving_objects,
 )
+from parc.backends.kubernetes.network_devices import check_network_devices
 from parc.backends.kubernetes.object_names import (
     MOST_LABEL,
     dns_label,
@@ -62,6 +63,8 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
         _check_object_sizes(training_objects(plan)[1:], sink)
     _check_racks(plan, sink)
     _check_paths(plan, sink)
+    if hosts > 1:
+        check_network_devices(plan.problem, sink)
     if hosts == 1 or not plan.problem.cluster.node.nvlink_spans_hosts:
         _check_unused(plan.problem, "compute_domain", NO_CHANNELS, sink)
 
@@ -80,6 +83,8 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     _check_host_names(plan, sink)
     check_setup_and_variables(plan, sink)
     _check_paths(plan, sink)
+    if hosts_per_group(plan) > 1:
+        check_network_devices(problem, sink)
     if hosts_per_group(plan) == 1 or not problem.cluster.node.nvlink_spans_hosts:
         _check_unused(problem, "compute_domain", NO_CHANNELS, sink)
     if _check_api_servers(plan, sink) and _check_config_map_size(serving_files(plan), sink):

@@ -34,6 +34,7 @@ class PodSettings:
     """Resources that are requested without a limit."""
     shared_memory: Any
     host_network: bool
+    privileged: bool
     node_selector: Pairs
     tolerations: list[Any]
     """Tolerated taints in the syntax of kubectl taint."""
@@ -112,6 +113,7 @@ def read_pod(
         group=context.get("runAsGroup"),
         shared_memory=memory.get("sizeLimit"),
         host_network=pod.get("hostNetwork") is True,
+        privileged=_mapping_or_empty(container.get("securityContext")).get("privileged") is True,
         node_selector=_name_value_pairs(
             _mapping_or_empty(pod.get("nodeSelector")),
             [name for name, _ in launch.get("node_selector", ())],
@@ -207,6 +209,7 @@ def read_pod_settings(
         (f"{KUBERNETES}.resources", pod.resources, limits),
         (f"{KUBERNETES}.shared_memory", pod.shared_memory, volumes),
         (f"{KUBERNETES}.host_network", pod.host_network, document.line(*spec, "hostNetwork")),
+        (f"{KUBERNETES}.privileged", pod.privileged, document.line(*container, "securityContext")),
         (f"{KUBERNETES}.node_selector", pod.node_selector, document.line(*spec, "nodeSelector")),
         (f"{KUBERNETES}.requests", pod.requests, limits),
         (f"{KUBERNETES}.tolerations", pod.tolerations, document.line(*spec, "tolerations")),
@@ -271,10 +274,7 @@ def expected_pod(
                 "image": pod.image,
                 **container,
                 "resources": _expected_resources(pod),
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"add": ["IPC_LOCK"]},
-                },
+                "securityContext": _expected_security(pod),
                 "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],
             }
         ],
@@ -294,6 +294,12 @@ def expected_pod(
             ),
         ],
     }
+
+
+def _expected_security(pod: PodSettings) -> dict[str, Any]:
+    """Return the security settings of the container."""
+    rights = {"privileged": True} if pod.privileged else {"allowPrivilegeEscalation": False}
+    return {**rights, "capabilities": {"add": ["IPC_LOCK"]}}
 
 
 def _expected_resources(pod: PodSettings) -> dict[str, Any]:

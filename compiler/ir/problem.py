@@ -264,6 +264,7 @@ class KubernetesJob:
     compute_domain: bool
     """True if pods that share an NVLink domain claim the IMEX channels of a ComputeDomain."""
     host_network: bool
+    privileged: bool
     shared_memory: str
     secret: str
     """Name of the Secret with the variables of ``Launch.env_inherited``; empty = the run name."""

@@ -190,6 +190,7 @@ def resolve_kubernetes(spec: KubernetesSpec, *, compute_domain: bool) -> Kuberne
         annotations=tuple(sorted(spec.annotations.items())),
         compute_domain=compute_domain,
         host_network=spec.host_network,
+        privileged=spec.privileged,
         shared_memory=spec.shared_memory,
         secret=spec.secret or "",
         max_restarts=spec.max_restarts,

@@ -127,6 +127,9 @@ class KubernetesSpec(StrictModel):
     pods."""
     host_network: bool = False
     """Use the network of the host instead of the pod network."""
+    privileged: bool = False
+    """Run the containers privileged, with access to all devices of the node. Needed for RDMA where
+    no device plugin gives the devices to pods (launch.kubernetes.resources)."""
     shared_memory: str = "64Gi"
     """Size of /dev/shm in each pod, as a Kubernetes quantity."""
     secret: str | None = None

@@ -21,7 +21,7 @@ from tests.backends.plans import HOSTILE, launch_plan, nameless_plan, nvl72_plan
 from tests.placement.placement_plans import cluster
 from tests.spec_defaults import kubernetes_job
 
-JOB = kubernetes_job(image="trainer:1")
+JOB = kubernetes_job(image="trainer:1", resources={"rdma/hca": "8"})
 
 
 def plan_for(made: Plan, **changes: Any) -> Plan:
@@ -131,7 +131,7 @@ def test_hostile_text_stays_text() -> None:
         ({"claims": (("data", "relative"),)}, "L25"),
         ({"rack_label": "bad label"}, "L25"),
         ({"requests": (("rdma/hca", "8"),)}, "L25"),
-        ({"requests": (("memory", "1Ti"),), "resources": (("memory", "2Ti"),)}, "L25"),
+        ({"requests": (("memory", "1Ti"),), "resources": (("memory", "2Ti"), ("a/b", "1"))}, "L25"),
         ({"requests": (("cpu", "many"),)}, "L25"),
         ({"tolerations": ("gpu=a:Sometimes",)}, "L25"),
         ({"pull_secrets": ("My_Key",)}, "L25"),
@@ -277,9 +277,9 @@ def test_settings_of_pods_reach_the_manifest() -> None:
     _, jobset = documents(made)
     pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "rdma/hca": "8"}
     assert container["resources"]["requests"] == {
-        "nvidia.com/gpu": "8",
+        **container["resources"]["limits"],
         "cpu": "96",
         "memory": "1Ti",
     }

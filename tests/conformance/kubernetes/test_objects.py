@@ -70,6 +70,7 @@ def random_job(dice: Random) -> KubernetesJob:
         run_as_user=dice.choice([None, 0, 1000]),
         run_as_group=dice.choice([None, 0, 1000]),
         compute_domain=dice.random() < 0.5,
+        privileged=dice.random() < 0.3,
         host_paths=dice.choice([(), (("/opt/network", "/usr/local/network"),)]),
         annotations=dice.choice([(), (("example.com/interfaces", '[{"name":"eth1"}]'),)]),
         claims=dice.choice([(), (("datasets", "/data"), ("checkpoints", "/ckpt"))]),
