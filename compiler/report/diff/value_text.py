@@ -57,7 +57,8 @@ def clip_pair(old: str, new: str) -> tuple[str, str]:
     # A text that is absent on one side is shown from its start.
     start = 0 if first <= CONTEXT or min(len(old), len(new)) < 2 else first - CONTEXT
     # Names of hosts and elements of lists are not cut in two.
-    gap = max(old.rfind(sign, start, first) for sign in ", ") + 1 if start else 0
+    places = [old.find(sign, start, first) for sign in ", "] if start else []
+    gap = min((place for place in places if place >= 0), default=-1) + 1
     return _clip(old, gap or start), _clip(new, gap or start)
 
 
