@@ -43,9 +43,12 @@ def edit(folder: Path, file: str, old: str, new: str) -> None:
         ("setup: [module load cuda]", 'launch.setup        -    ["module load cuda"]'),
         ("master_port: 29777", "launch.master_port  29500  29777"),
         ("program: my_train.py", "launch.program  pretrain_gpt.py  my_train.py"),
-        ("slurm: {log_dir: /logs}", "launch.slurm.log_dir  logs  /logs"),
+        ("slurm: {log_dir: other}", "launch.slurm.log_dir  logs  other"),
         ("slurm: {requeue: false}", "launch.slurm.requeue  true  false"),
-        ("slurm: {container_mounts: ['/a:/a']}", 'container_mounts  -    ["/a:/a"]'),
+        (
+            "slurm: {container_image: i, container_mounts: ['/a:/a']}",
+            'launch.slurm.container_mounts  -    ["/a:/a"]',
+        ),
     ],
 )
 def test_every_field_of_a_launch_is_compared(tmp_path: Path, launch: str, row: str) -> None:
@@ -65,10 +68,17 @@ def test_numbers_inside_a_changed_catalog_entry_are_listed(tmp_path: Path) -> No
 
 
 def test_findings_of_both_sides_are_printed_once(tmp_path: Path) -> None:
-    setup = ("layout:", "launch: {setup: [x]}\nlayout:")
-    old, new = write_spec(tmp_path, name="old.yaml"), write_spec(tmp_path, setup, name="new.yaml")
-    codes = [line for line in parc("check", old).stderr.splitlines() if "[PARC-" in line]
+    old, new = (
+        write_spec(
+            tmp_path,
+            ("layout:", f"launch: {{setup: [x], program: {name}.py}}\nlayout:"),
+            name=f"{name}.yaml",
+        )
+        for name in ("old", "new")
+    )
+    codes = [line for line in parc("check", old).output.splitlines() if "[PARC-" in line]
     both = [line for line in parc("diff", old, new).stderr.splitlines() if "[PARC-" in line]
+    assert codes
     assert sorted(both) == sorted(codes)
 
 
@@ -152,8 +162,8 @@ def test_values_are_written_as_in_a_spec(
 def test_long_texts_start_at_their_first_difference() -> None:
     hosts = [f"gpu{number:03}" for number in range(60)]
     old, new = clip_pair(",".join(hosts), ",".join([*hosts[:30], "other", *hosts[31:]]))
-    assert old.startswith("...gpu029,gpu030,")
-    assert new.startswith("...gpu029,other,")
+    assert old.startswith("...gpu028,gpu029,gpu030,")
+    assert new.startswith("...gpu028,gpu029,other,")
     assert clip_pair("short", "long " * 30)[1].startswith("long long")
 
 
