@@ -312,6 +312,8 @@ def difference_sentence(setting: DerivedSetting, planned: Any, text: str) -> str
         return f"{PLAN} has no {setting.path}, which is set {place}"
     place = f"line {setting.line} has {written}" if written else f"{setting.file} does not set it"
     found, expected = cut_to_difference(_value_text(setting.value), _value_text(planned))
+    if setting.stated:
+        return f"{_spec_path(setting.path)}: {setting.file} has {found}, the plan has {expected}"
     means = "" if found.strip("'\"") in written else f" (meaning {found})"
     return f"{_spec_path(setting.path)}: {place}{means}, the plan has {expected}"
 
