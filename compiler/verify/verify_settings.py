@@ -314,7 +314,9 @@ def difference_sentence(setting: DerivedSetting, planned: Any, text: str) -> str
     found, expected = cut_to_difference(_value_text(setting.value), _value_text(planned))
     if setting.stated:
         return f"{_spec_path(setting.path)}: {setting.file} has {found}, the plan has {expected}"
-    means = "" if found.strip("'\"") in written else f" (meaning {found})"
+    word = re.escape(found.strip("'\""))
+    is_shown = re.search(rf"(?<![\w.-]){word}(?![\w-])", written) is not None
+    means = "" if is_shown else f" (meaning {found})"
     return f"{_spec_path(setting.path)}: {place}{means}, the plan has {expected}"
 
 
