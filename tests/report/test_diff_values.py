@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.report.diff.plan_fields import FieldChange, flatten, is_secret_name
+from parc.compiler.report.diff.plan_fields import (
+    FieldChange,
+    flatten,
+    hide_in_text,
+    is_secret_name,
+    plain_numbers,
+)
 from parc.compiler.report.diff.value_text import clip_pair, value_pair
 from tests.cli.specs import parc, write_spec
 
@@ -131,6 +137,35 @@ def test_an_edited_secret_in_a_file_is_named_without_its_value(tmp_path: Path) -
     text = parc("diff", str(one), str(two)).stdout
     assert "hush" not in text
     assert "export WANDB_API_KEY=" in text
+
+
+def test_values_of_secrets_in_commands_are_hidden() -> None:
+    texts = {
+        "export HF_TOKEN=abc x=1": "export HF_TOKEN=(hidden) x=1",
+        "run --api-key 'a b' --lr 1": "run --api-key (hidden) --lr 1",
+        '"WANDB_API_KEY": "abc",': '"WANDB_API_KEY": (hidden),',
+        "- key: nvidia.com/gpu": "- key: nvidia.com/gpu",
+    }
+    assert {text: hide_in_text(text) for text in texts} == texts
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_equal"),
+    [
+        ("  --clip-grad 1.0", "  --clip-grad 1.00", True),
+        ("  --lr 0.0001", "  --lr 1e-4", True),
+        ("  --lr=1", "  --lr=1.0", True),
+        ('"lr": 1e-05,', '"lr": 0.00001,', True),
+        ("  --lr 0.1", "  --lr 0.10", False),
+        ("module load cuda/12.10", "module load cuda/12.1", False),
+        ("image: torch:25.0", "image: torch:25", False),
+        ("export A=1.0", "export A=1", False),
+    ],
+)
+def test_only_numbers_of_flags_and_keys_may_have_another_notation(
+    old: str, new: str, is_equal: bool
+) -> None:
+    assert (plain_numbers(old) == plain_numbers(new)) is is_equal
 
 
 def test_names_of_secrets_are_recognized() -> None:

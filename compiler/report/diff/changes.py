@@ -15,7 +15,7 @@ from parc.compiler.report.diff.plan_fields import (
     flatten,
     hide_secrets,
     is_equal,
-    plain_numbers,
+    plain_number,
     problem_changes,
     spec_changes,
 )
@@ -43,6 +43,14 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Fiel
     return _changed_in_order(old, new, sorted(old.keys() | new.keys()))
 
 
+def changed_texts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[FieldChange, ...]:
+    """Return the variables or directives whose texts differ, sorted by name, without secrets."""
+    return tuple(
+        FieldChange(one.name, *hide_secrets(one.name, one.old, one.new))
+        for one in changed_fields(old, new)
+    )
+
+
 def changed_settings(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[FieldChange, ...]:
     """Return the flags or variables whose texts differ, sorted by name, without secrets.
 
@@ -51,7 +59,7 @@ def changed_settings(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Fi
     return tuple(
         FieldChange(one.name, *hide_secrets(one.name, one.old, one.new))
         for one in changed_fields(old, new)
-        if one.old is None or one.new is None or plain_numbers(one.old) != plain_numbers(one.new)
+        if one.kind != "changed" or plain_number(one.old) != plain_number(one.new)
     )
 
 

@@ -18,6 +18,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.diff.changes import (
     changed_fields,
     changed_settings,
+    changed_texts,
     input_changes,
     layout_changes,
     memory_changes,
@@ -139,8 +140,8 @@ def _compare_plans(old: DiffSide, new: DiffSide) -> Diff:
         moves=moves,
         groups=groups,
         arguments=changed_settings(old.arguments, new.arguments),
-        environment=changed_settings(old.environment, new.environment),
-        directives=changed_settings(old.directives, new.directives),
+        environment=changed_texts(old.environment, new.environment),
+        directives=changed_texts(old.directives, new.directives),
         memory=serving_memory_changes(old, new) if old.serves else memory_changes(old, new),
         time=serving_time_changes(old, new) if old.serves else time_changes(old, new),
         rates=serving_rate_changes(old, new) if old.serves else rate_changes(old, new),

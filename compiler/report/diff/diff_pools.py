@@ -61,7 +61,8 @@ class PoolsDiff:
 
     def _sections(self) -> tuple[DiffSection, ...]:
         planned = any(one.has_planned_changes for one in self.parts)
-        return (file_section(self.files, planned),) if self.files else ()
+        section = file_section(self.files, planned)
+        return (section,) if section.rows or section.notes else ()
 
 
 def diff_plans(old: tuple[str, Files], new: tuple[str, Files]) -> PoolsDiff:

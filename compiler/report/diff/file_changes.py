@@ -14,14 +14,18 @@ from hashlib import sha256
 from itertools import zip_longest
 
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.report.diff.plan_fields import HIDDEN, is_secret_name, plain_numbers
+from parc.compiler.report.diff.plan_fields import (
+    HIDDEN,
+    hide_in_text,
+    is_secret_name,
+    plain_numbers,
+)
 
 LOCK = "parc.lock"
 MAX_COMPARED = 2000
 """Largest number of lines between the first and the last difference that are aligned."""
 MAX_LINES = 12
 """Largest number of lines of a file that are stored."""
-_ASSIGNMENT = re.compile(r"""["']?([A-Za-z_][A-Za-z0-9_]*)["']?(?:=|: *)(?=\S)""")
 _PAIR_IN_JSON = re.compile(r'\s*"([A-Za-z_][A-Za-z0-9_]*)",')
 """Line with the first item of a pair in plan.json; the next line has the value."""
 _NAMED_VALUE = re.compile(r"""name: ["']?([A-Za-z_][A-Za-z0-9_]*)["']?""")
@@ -117,7 +121,7 @@ def _changed_lines(old: str, new: str) -> Iterator[LineChange]:
     left, right = before[start : len(before) - end], after[start : len(after) - end]
     for first, second, gone, come in _aligned(left, right):
         for offset, pair in enumerate(zip_longest(gone, come, fillvalue="")):
-            if plain_numbers(pair[0]) == plain_numbers(pair[1]):
+            if plain_numbers(pair[0].strip()) == plain_numbers(pair[1].strip()):
                 continue
             place = start + offset + (second if offset < len(come) else first)
             lines = after if offset < len(come) else before
@@ -158,7 +162,4 @@ def _without_secret(line: str, previous: str) -> str:
     found = _PAIR_IN_JSON.fullmatch(previous)
     if found and is_secret_name(found[1]):
         return HIDDEN
-    for match in _ASSIGNMENT.finditer(line):
-        if is_secret_name(match[1]):
-            return f"{line[: match.end()]}{HIDDEN}"
-    return line
+    return hide_in_text(line)

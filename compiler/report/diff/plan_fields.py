@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Literal
 
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
@@ -25,8 +26,16 @@ _SECRET = re.compile(
     r"(?:^|[_-])(?:api_?key|key|keys|token|secret|password|passwd|pwd|credentials?)(?:[_-]|$)"
 )
 _NUMBER = re.compile(
-    r"(?<![\w.+-])[-+]?(?:[0-9]{1,15}|[0-9]+\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?(?![\w.])"
+    r"(--[\w-]+[ =]|^[ \t]*[\"']?[\w.-]+[\"']?: )"
+    r"([-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?)(?=$|[\s,\]}])"
 )
+"""Number after a flag or a key. Other words may be versions, in which 1.10 is not 1.1."""
+_ASSIGNMENT = re.compile(
+    r"(--?[\w-]+[ =]|\b[A-Za-z_]\w*=|[\"']?\b[A-Za-z_]\w*[\"']?: )"
+    r"(\"[^\"]*\"|'[^']*'|[^\s\"']+)"
+)
+"""Value of a flag, a variable or a key."""
+SIGNS = " =:\"'"
 ENVIRONMENT = "launch.env."
 
 
@@ -68,18 +77,26 @@ def hide_secrets(name: str, old: Any, new: Any) -> tuple[Any, Any]:
     )
 
 
-def _hide_in_words(words: Any) -> Any:
-    """Return a list of arguments without the values of flags whose names look like secrets."""
-    if not isinstance(words, list):
-        return words
-    flags = ["", *(str(one).partition("=")[0] for one in words)]
+def hide_in_text(text: str) -> str:
+    """Return ``text`` without the values of variables and flags whose names look like secrets."""
+    return _ASSIGNMENT.sub(
+        lambda found: f"{found[1]}{HIDDEN}" if is_secret_name(found[1].strip(SIGNS)) else found[0],
+        text,
+    )
+
+
+def _hide_in_value(value: Any) -> Any:
+    """Return a text or a list of words without the values of secrets."""
+    if isinstance(value, str):
+        return hide_in_text(value)
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        return value
+    flags = ["", *value]
     return [
         HIDDEN
-        if is_secret_name(flags[at]) and not str(one).startswith("-")
-        else f"{flags[at + 1]}={HIDDEN}"
-        if "=" in str(one) and is_secret_name(flags[at + 1])
-        else one
-        for at, one in enumerate(words)
+        if flag.startswith("-") and is_secret_name(flag) and not one.startswith("-")
+        else hide_in_text(one)
+        for flag, one in zip(flags, value, strict=False)
     ]
 
 
@@ -98,7 +115,11 @@ def leaf_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldC
 def _leaf_change(path: str, old: Any, new: Any) -> FieldChange:
     if path.startswith(ENVIRONMENT):
         old, new = hide_secrets(path.removeprefix(ENVIRONMENT), old, new)
-    return FieldChange(path, _hide_in_words(old), _hide_in_words(new))
+    one, two = _hide_in_value(old), _hide_in_value(new)
+    if one == two:
+        # Only a secret differs.
+        one, two = f"{one} (old value)", f"{two} (new value)"
+    return FieldChange(path, one, two)
 
 
 def is_equal(old: Any, new: Any) -> bool:
@@ -109,12 +130,23 @@ def is_equal(old: Any, new: Any) -> bool:
     return bool(old == new) or (old in (None, [], {}) and new in (None, [], {}))
 
 
-def plain_numbers(text: str) -> str:
-    """Return ``text`` with each number in one notation, and without blanks around it."""
-    # The limit bounds the time for a page that has all its data on one line.
-    if len(text) > 10_000:
-        return text.strip()
-    return _NUMBER.sub(lambda found: repr(float(found[0])), text).strip()
+def plain_numbers(line: str) -> str:
+    """Return a line of a file with the numbers after flags and keys in one notation."""
+    return _NUMBER.sub(lambda found: f"{found[1]}{plain_number(found[2])}", line)
+
+
+def plain_number(text: str) -> str:
+    """Return a number as digits without an exponent and a zero fraction; other texts as they are.
+
+    The texts 1, 1.0 and 1.00 are equal, and so are 1e-4 and 0.0001.
+    """
+    whole = re.fullmatch(r"([-+]?[0-9]{1,15})\.0+", text)
+    if whole is not None:
+        return whole[1]
+    if not re.fullmatch(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?[eE][-+]?[0-9]{1,2}", text):
+        return text
+    digits = f"{Decimal(text):f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 def flatten(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
