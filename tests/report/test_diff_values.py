@@ -106,6 +106,14 @@ def test_an_edit_by_hand_that_no_plan_contains_is_named(tmp_path: Path) -> None:
     assert all(row["edited"] for row in found["files"])
 
 
+def test_files_that_only_one_side_has_are_listed(tmp_path: Path) -> None:
+    one, two = outputs(tmp_path)
+    (two / "slurm/hostfile").unlink()
+    result = parc("diff", str(one), str(two), "--exit-code")
+    assert (result.exit_code, "removed: slurm/hostfile" in result.stdout) == (3, True)
+    assert "added: slurm/hostfile" in parc("diff", str(two), str(one)).stdout
+
+
 def test_numbers_in_another_notation_and_files_of_users_are_no_changes(tmp_path: Path) -> None:
     one, two = outputs(tmp_path)
     edit(two, "megatron/args.sh", "--clip-grad 1.0", "--clip-grad 1.00")

@@ -246,11 +246,13 @@ def file_section(files: tuple[FileChange, ...], planned: bool) -> DiffSection:
         for one in listed[:MAX_EDITED]
         if one.count > len(one.lines)
     ]
-    notes += [f"{one.path} is {one.kind}" for one in listed if one.kind != "changed"]
+    for kind in ("added", "removed"):
+        if paths := [one.path for one in files if one.kind == kind]:
+            notes.append(f"{kind}: {', '.join(paths)}")
     if edited := [one.path for one in files if one.edited]:
         notes.append(f"edited after PARC wrote them: {', '.join(edited)}")
-    hidden = (one.path for one in files if one not in listed[:MAX_EDITED])
-    if others := [path for path in hidden if path not in SUMMARIES or not planned]:
+    hidden = (one for one in files if one not in listed[:MAX_EDITED] and one.kind == "changed")
+    if others := [one.path for one in hidden if one.path not in SUMMARIES or not planned]:
         notes.append(f"files that differ: {', '.join(others)}")
     return DiffSection("files", ("file", "old", "new"), rows, tuple(notes))
 
