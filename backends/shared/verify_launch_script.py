@@ -242,7 +242,12 @@ def read_environment_settings(
         ) from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
+    # The shell computes the values of these, so that they are lines of their own.
+    computed = {one.text.partition("=")[0]: one for one in script.lines}
     for name, text, needed, line in differing_variables(found, wanted):
+        other = computed.get(f"export {name}")
+        if not text and other is not None:
+            text, line = other.text.removeprefix("export "), other.number
         yield DerivedSetting(
             path, text, file, line, f"export {name}" if text else "", needed=needed
         )

@@ -146,6 +146,12 @@ def test_variables_after_a_changed_line_of_exports_are_found() -> None:
     assert [line.text for line in script.lines][1:] == ["export B=$x", "true", "export D=3"]
 
 
+def test_a_variable_that_the_shell_computes_is_not_called_missing() -> None:
+    messages = [text for text, _ in edited(LAUNCH, ("export FOO='a b'", "export FOO=$BAR"))]
+    assert any("has export FOO=$BAR, the plan needs FOO=a b" in text for text in messages)
+    assert not any("NCCL_DEBUG" in text or "is not in torchrun" in text for text in messages)
+
+
 def test_the_first_differing_host_of_a_long_list_is_shown() -> None:
     hosts = ",".join(f"gpu{n:03}" for n in (*range(1, 9), 17, 10, 11))
     found = edited(JOB, ('"gpu[001-011]"', hosts))
