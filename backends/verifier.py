@@ -134,6 +134,9 @@ class DerivedSetting:
     """Text that the file needs instead of the text ``value``, if that is not the value of ``path``
     itself, such as one of several variables. Either text may be empty: no setting. Such a setting
     is always reported. None: ``value`` is compared with the value of ``path``."""
+    stated: bool = False
+    """True if the file always contains the value, so that a finding quotes the value instead of a
+    line, and never says that the file omits the setting."""
 
 
 @frozen

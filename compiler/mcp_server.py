@@ -179,7 +179,6 @@ class Tools:
         """Compare two plans: fields, layout, moved ranks, process groups, memory, time, flags."""
         from parc.compiler.report.diff.diff_pools import diff_plans
         from parc.compiler.report.diff.read_side import NotAnOutputDirectory
-        from parc.compiler.report.diff.text import diff_markdown
 
         sinks = Sink(), Sink()
         files = [
@@ -194,7 +193,7 @@ class Tools:
         except NotAnOutputDirectory as error:
             raise ToolInputError(str(error)) from None
         document = result.to_json()
-        markdown = result.text(diff_markdown)
+        markdown = result.markdown()
         return DiffResult(**found, changed=result.has_changes, changes=document, markdown=markdown)
 
     def _plan(self, spec: str, overrides: list[str] | None) -> tuple[AnyPlan | None, Sink]:
@@ -221,7 +220,7 @@ class Tools:
         directory = self._root / name
         if "\n" in name or not self._is_inside(directory) or not directory.is_dir():
             plan = plan_spec(self._read_spec(name), (), sink)
-            artifacts = () if plan is None or sink.failed() else emit_plan(plan, sink, report=False)
+            artifacts = () if plan is None or sink.failed() else emit_plan(plan, sink)
             return {artifact.path: artifact.text for artifact in artifacts}
         try:
             texts = read_output_texts(directory)

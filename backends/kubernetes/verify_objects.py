@@ -18,6 +18,7 @@ from parc.backends.kubernetes.verify_pods import (
     expected_metadata,
     expected_pod,
     kept_apart,
+    line_of_gpus,
     read_pod,
     read_pod_settings,
     secret_variables,
@@ -192,7 +193,8 @@ def read_job_set_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     pods = sum(replicated_pods(job))
     gpus = manifest.pod_settings(JOB_POD).gpus
     world = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
-    line = job.line("spec", "replicatedJobs", 0, "replicas")
+    place = job.line("spec", "replicatedJobs", 0, "replicas")
+    line = line_of_gpus(job, JOB_POD, manifest.pod_settings(JOB_POD), manifest.plan, place)
     yield DerivedSetting("layout.world", world, file, line, f"{pods} pods")
     port, line = environment_line(job, JOB_POD, "MASTER_PORT")
     number = int(port) if isinstance(port, str) and re.fullmatch(r"[0-9]{1,5}", port) else port

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from parc.backends.kubernetes.verify_yaml import Path, YamlDocument
+from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, same_quantities
 from parc.backends.verifier import DerivedSetting
 from parc.compiler.ir.frozen import frozen
 
@@ -18,6 +18,9 @@ MOUNT = "/parc"
 KUEUE = "kueue.x-k8s.io/"
 """Start of the names of the annotations that PARC sets for Kueue."""
 KUBERNETES = "problem.launch.kubernetes"
+SIZE_LIMIT: Path = ("emptyDir", "sizeLimit")
+QUANTITIES = ("resources", "requests", "shared_memory")
+"""Fields of ``launch.kubernetes`` with quantities."""
 Pairs = list[list[Any]]
 
 
@@ -196,6 +199,9 @@ def read_pod_settings(
     container = (*spec, "containers", 0)
     volumes = document.line(*spec, "volumes")
     limits = document.line(*container, "resources", "limits")
+    requests = document.line(*container, "resources", "requests")
+    gpu_line = document.line(*container, "resources", "limits", pod.gpu_resource)
+    memory = document.line(*spec, "volumes", _shared_memory_index(document, spec), *SIZE_LIMIT)
     default = pod.gpu_resource in VENDOR_RESOURCES.values()
     gpus = int(pod.gpus) if isinstance(pod.gpus, str) and pod.gpus.isdecimal() else pod.gpus
     rows: tuple[tuple[str, Any, int], ...] = (
@@ -203,15 +209,15 @@ def read_pod_settings(
         (
             f"{KUBERNETES}.gpu_resource",
             frozenset({"", pod.gpu_resource}) if default else pod.gpu_resource,
-            limits,
+            gpu_line,
         ),
-        ("placement.ranks_per_node", gpus, limits),
+        ("placement.ranks_per_node", gpus, gpu_line),
         (f"{KUBERNETES}.resources", pod.resources, limits),
-        (f"{KUBERNETES}.shared_memory", pod.shared_memory, volumes),
+        (f"{KUBERNETES}.shared_memory", pod.shared_memory, memory),
         (f"{KUBERNETES}.host_network", pod.host_network, document.line(*spec, "hostNetwork")),
         (f"{KUBERNETES}.privileged", pod.privileged, document.line(*container, "securityContext")),
         (f"{KUBERNETES}.node_selector", pod.node_selector, document.line(*spec, "nodeSelector")),
-        (f"{KUBERNETES}.requests", pod.requests, limits),
+        (f"{KUBERNETES}.requests", pod.requests, requests),
         (f"{KUBERNETES}.tolerations", pod.tolerations, document.line(*spec, "tolerations")),
         (f"{KUBERNETES}.pull_secrets", pod.pull_secrets, document.line(*spec, "imagePullSecrets")),
         (f"{KUBERNETES}.run_as_user", pod.user, document.line(*spec, "securityContext")),
@@ -230,7 +236,27 @@ def read_pod_settings(
         ),
     )
     for path, value, line in rows:
-        yield DerivedSetting(path, value, file, line)
+        is_quantity = path.removeprefix(f"{KUBERNETES}.") in QUANTITIES
+        accepts = same_quantities(value) if is_quantity else None
+        yield DerivedSetting(path, value, file, line, accepts=accepts)
+
+
+def _shared_memory_index(document: YamlDocument, spec: Path) -> int:
+    """Return the index of the volume with the shared memory; that of the last volume if none."""
+    volumes = document.value_at(*spec, "volumes")
+    names = [one.get("name") for one in _mappings_in_list(volumes)]
+    return names.index("shared-memory") if "shared-memory" in names else max(0, len(names) - 1)
+
+
+def line_of_gpus(
+    job: YamlDocument, spec: Path, pod: PodSettings, plan: Mapping[str, Any], place: int
+) -> int:
+    """Return the line of the GPU limit of ``pod`` if it differs from the plan; otherwise ``place``.
+
+    The total number of GPUs depends on this limit and on the number of pods, at line ``place``.
+    """
+    limit: Path = (*spec, "containers", 0, "resources", "limits", pod.gpu_resource)
+    return place if pod.gpus == str(plan["placement"]["ranks_per_node"]) else job.line(*limit)
 
 
 def expected_metadata(pod: PodSettings, annotations: Mapping[str, str]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from parc.backends.kubernetes.verify_pods import (
     expected_metadata,
     expected_pod,
     kept_apart,
+    line_of_gpus,
     secret_variables,
 )
 from parc.backends.kubernetes.verify_yaml import Path, YamlDocument, positive_integer_or_zero
@@ -79,7 +80,9 @@ def read_serving_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     pods = sum(number_of_pods(one) for one in group_documents(manifest.documents))
     gpus = manifest.pod_settings(LEADER).gpus
     total = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
-    yield DerivedSetting("layout.gpus", total, file, job.line("spec", "replicas"), f"{pods} pods")
+    place = job.line("spec", "replicas")
+    line = line_of_gpus(job, LEADER, manifest.pod_settings(LEADER), manifest.plan, place)
+    yield DerivedSetting("layout.gpus", total, file, line, f"{pods} pods")
     port: Path = (*LEADER, "containers", 0, "ports", 0, "containerPort")
     yield DerivedSetting("problem.endpoint.port", job.value_at(*port), file, job.line(*port))
     start: Path = (*LEADER, "containers", 0, "startupProbe")
@@ -89,7 +92,9 @@ def read_serving_settings(manifest: Manifest) -> Iterator[DerivedSetting]:
     )
     minutes = attempts * period / 60
     value = int(minutes) if minutes.is_integer() else minutes
-    yield DerivedSetting(f"{KUBERNETES}.startup_minutes", value, file, job.line(*start))
+    yield DerivedSetting(
+        f"{KUBERNETES}.startup_minutes", value, file, job.line(*start, "failureThreshold")
+    )
     yield from read_topology_settings(manifest, _group_annotations(manifest), LEADER[:-1])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
@@ -14,6 +15,10 @@ from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 Path = tuple[str | int, ...]
 ABSENT = object()
 _TAG = "tag:yaml.org,2002:"
+_QUANTITY = re.compile(
+    r"([0-9]{1,18}(?:\.[0-9]{1,9})?)(?:[eE]([-+]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i))?"
+)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 
 @frozen
@@ -78,12 +83,55 @@ def _node_value(file: str, node: Any, path: Path, lines: dict[Path, int]) -> Any
                     file, key.start_mark.line + 1, f"{key.value!r:.60} is repeated"
                 )
             found[key.value] = _node_value(file, item, (*path, key.value), lines)
+            # A value may start on a later line than its key.
+            lines[(*path, key.value)] = key.start_mark.line + 1
         return found
     if node.id == "sequence":
         return [
             _node_value(file, item, (*path, place), lines) for place, item in enumerate(node.value)
         ]
+    if _is_quantity(path):
+        return node.value
     return _scalar_value(node.tag.removeprefix(_TAG), node.value)
+
+
+def _is_quantity(path: Path) -> bool:
+    """Return True if Kubernetes reads a quantity at ``path``, which may be a number or a text."""
+    return path[-1:] == ("sizeLimit",) or (
+        path[-3:-2] == ("resources",) and path[-2] in ("limits", "requests")
+    )
+
+
+def quantity(text: Any) -> Fraction | None:
+    """Return the number that a quantity such as ``64Gi`` or ``500m`` stands for; None if none.
+
+    Source: Kubernetes API reference, Quantity.
+    """
+    found = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    number = Fraction(found[1])
+    if found[2] is not None:
+        return number * Fraction(10) ** int(found[2])
+    suffix = found[3] or ""
+    if suffix.endswith("i"):
+        return number * Fraction(1024) ** ("KMGTPE".index(suffix[0]) + 1)
+    return number * Fraction(10) ** _DECIMAL[suffix]
+
+
+def same_quantities(found: Any) -> Callable[[Any], bool]:
+    """Return a function that returns True for planned quantities equal to those of ``found``.
+
+    ``found`` is a quantity, or a list of pairs [name, quantity].
+    """
+
+    def meaning(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [meaning(one) for one in value]
+        number = quantity(value)
+        return value if number is None else number
+
+    return lambda planned: bool(meaning(planned) == meaning(found))
 
 
 def _scalar_value(tag: str, text: str) -> Any:
@@ -91,9 +139,13 @@ def _scalar_value(tag: str, text: str) -> Any:
         return None
     if tag == "bool":
         return text.lower() == "true"
-    plain = re.fullmatch(r"0|[1-9][0-9]{0,8}", text)
+    if tag == "int" and re.fullmatch(r"0|[1-9][0-9]{0,8}", text):
+        return int(text)
+    # Kubernetes reads YAML 1.1, in which 0555 is an octal number.
+    if tag == "int" and re.fullmatch(r"0o?[0-7]{1,9}", text):
+        return int(text.replace("o", ""), 8)
     # Other numbers, such as 1e3, occur in no manifest and stay text.
-    return int(text) if tag == "int" and plain else text
+    return text
 
 
 def positive_integer_or_zero(value: Any) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.megatron.tokenizers import tokenizer_adds_token
-from parc.compiler.report.diff.changes import FieldChange, changed_fields
+from parc.compiler.report.diff.changes import changed_fields
 from parc.compiler.report.diff.diff import Checkpoint, describe_change
+from parc.compiler.report.diff.plan_fields import FieldChange
 from parc.compiler.report.diff.read_side import DiffSide
 
 MESH = ("tp", "pp", "vpp", "ep", "etp")

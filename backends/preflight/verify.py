@@ -9,6 +9,7 @@ from parc.backends.verifier import DerivedSetting, FileDependencies, JobShape, V
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import read_format_1
+from parc.compiler.verify.verify_settings import json_lines
 
 PACKAGE = "parc.backends.preflight"
 KEYS = ("format", "groups", "hosts", "packages", "ranks_per_node", "world")
@@ -29,12 +30,15 @@ class PreflightVerifier(Verifier):
         if EXPECTED not in artifacts:
             return
         expected = _read_expected(artifacts[EXPECTED])
-        hosts = expected["hosts"]
-        yield DerivedSetting("problem.cluster.named", bool(hosts), EXPECTED)
-        if hosts:
-            yield DerivedSetting("placement.hosts", hosts, EXPECTED)
-        yield DerivedSetting("placement.ranks_per_node", expected.get("ranks_per_node"), EXPECTED)
-        yield DerivedSetting("layout.world", expected.get("world"), EXPECTED)
+        lines = json_lines(artifacts[EXPECTED])
+        hosts, ranks, world = (expected.get(key) for key in ("hosts", "ranks_per_node", "world"))
+        for path, value, key in (
+            ("problem.cluster.named", bool(hosts), "hosts"),
+            *((("placement.hosts", hosts, "hosts"),) if hosts else ()),
+            ("placement.ranks_per_node", ranks, "ranks_per_node"),
+            ("layout.world", world, "world"),
+        ):
+            yield DerivedSetting(path, value, EXPECTED, lines.get(key, 1), stated=True)
         for key in sorted(expected.keys() - set(KEYS)):
             yield DerivedSetting("problem.launch.args", f"the key {key}", EXPECTED, needed="")
         for name, group in sorted(expected["groups"].items()):

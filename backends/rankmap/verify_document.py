@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -35,8 +35,8 @@ def read_table_settings(text: str) -> Iterator[DerivedSetting]:
             strict=True,
         )
     ]
-    yield from _read_host_settings(places, TABLE)
-    yield DerivedSetting("placement.ranks_per_node", ranks, TABLE)
+    yield from _read_host_settings(places, TABLE, 2)
+    yield DerivedSetting("placement.ranks_per_node", ranks, TABLE, 2, stated=True)
 
 
 def read_document_settings(text: str, serving: bool) -> Iterator[DerivedSetting]:
@@ -46,27 +46,37 @@ def read_document_settings(text: str, serving: bool) -> Iterator[DerivedSetting]
     """
     tree = read_document(text)
     framework, version = tree.get("framework"), tree.get("version")
-    yield DerivedSetting("problem.framework", framework, DOCUMENT)
-    yield DerivedSetting(
-        "problem.versions", version, DOCUMENT,
-        accepts=lambda pairs: [framework, version] in [list(pair) for pair in pairs],
-    )  # fmt: skip
-    yield DerivedSetting("placement.order", tree.get("order"), DOCUMENT)
-    yield DerivedSetting("placement.ranks_per_node", tree.get("ranks_per_node"), DOCUMENT)
-    yield DerivedSetting("layout.gpus" if serving else "layout.world", tree.get("world"), DOCUMENT)
+
+    def stated(path: str, key: str, accepts: Callable[[Any], bool] | None = None) -> DerivedSetting:
+        line = _line_of_key(text, key)
+        return DerivedSetting(path, tree.get(key), DOCUMENT, line, accepts=accepts, stated=True)
+
+    yield stated("problem.framework", "framework")
+    yield stated(
+        "problem.versions",
+        "version",
+        lambda pairs: [framework, version] in [list(pair) for pair in pairs],
+    )
+    yield stated("placement.order", "order")
+    yield stated("placement.ranks_per_node", "ranks_per_node")
+    yield stated("layout.gpus" if serving else "layout.world", "world")
     hosts = [one if isinstance(one, dict) else {} for one in tree["hosts"]]
     places = [(one.get("name"), one.get("rack"), one.get("nvlink_domain")) for one in hosts]
-    yield from _read_host_settings(places, DOCUMENT)
+    yield from _read_host_settings(places, DOCUMENT, _line_of_key(text, "hosts"))
     meshes = tree.get("meshes")
     for name, mesh in meshes.items() if isinstance(meshes, dict) else ():
-        yield DerivedSetting(f"placement.{name}", _mesh_axes(mesh), DOCUMENT)
+        line = _line_of_key(text, "meshes")
+        yield DerivedSetting(f"placement.{name}", _mesh_axes(mesh), DOCUMENT, line, stated=True)
     for key in sorted(tree.keys() - KEYS):
         yield DerivedSetting(FOREIGN, f"the key {key}", DOCUMENT, needed="")
 
 
-def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[DerivedSetting]:
+def _read_host_settings(
+    places: list[tuple[Any, Any, Any]], file: str, line: int
+) -> Iterator[DerivedSetting]:
     """Yield the names of the hosts by node rank, and their racks and NVLink domains."""
-    yield DerivedSetting("placement.hosts", [name for name, _, _ in places], file)
+    hosts = [name for name, _, _ in places]
+    yield DerivedSetting("placement.hosts", hosts, file, line, stated=True)
 
     def is_planned(racks: Any) -> bool:
         planned = {
@@ -77,7 +87,9 @@ def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterat
         return planned.issuperset(places)
 
     found = sorted({str(rack) for _, rack, _ in places})
-    yield DerivedSetting("problem.cluster.racks", found, file, accepts=is_planned)
+    yield DerivedSetting(
+        "problem.cluster.racks", found, file, line, accepts=is_planned, stated=True
+    )
 
 
 def _mesh_axes(mesh: Any) -> Any:
@@ -159,6 +171,12 @@ def _matches_axes(group: Mapping[str, Any], meshes: Mapping[str, Mapping[Any, An
         "across": [span for span in others if span[0] > 1],
     }
     return all(group.get(key) == value for key, value in expected.items())
+
+
+def _line_of_key(text: str, key: str) -> int:
+    """Return the line of a key of the document, as PARC writes it; 1 if it is written otherwise."""
+    at = text.find(f'\n"{key}":')
+    return text.count("\n", 0, at) + 2 if at >= 0 else 1
 
 
 def _line_of_group(text: str, name: str) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from parc.backends.sglang.verify_settings import (
+    PACKAGE,
     PARTITION,
     SCRIPT,
     read_flag_settings,
@@ -81,7 +82,12 @@ class SglangVerifier(ServeScriptVerifier):
     """Derives the ranks and settings of all engines from the processes that the script starts."""
 
     file = SCRIPT
-    script = ServeFormat(SCRIPT, "python3 -m sglang.launch_server --model-path", "SGLANG_HOST_IP")
+    script = ServeFormat(
+        SCRIPT,
+        "python3 -m sglang.launch_server --model-path",
+        "SGLANG_HOST_IP",
+        package=PACKAGE,
+    )
     partition = PARTITION
     router = RouterFormat(
         "python3 -m sglang_router.launch_router", "--pd-disaggregation", BOOTSTRAP

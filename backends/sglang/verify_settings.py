@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from parc.backends.shared.serving.verify_aliases import accepts_aliases
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptWord,
     contains_values,
@@ -26,6 +27,7 @@ SCRIPT = "sglang/serve.sh"
 GB = 10**9
 PARTITION = "SGLANG_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
+PACKAGE = "parc.backends.sglang"
 FEATURES = ("enable-lora", "enable-hierarchical-cache")
 SWITCHES = ("enable-dp-lm-head", "enable-eplb", "disable-radix-cache", *FEATURES)
 VALUES = (
@@ -99,7 +101,9 @@ def read_flag_settings(
     wrong += [] if split_head == (dp > 1) else ["--enable-dp-lm-head"]
     whole = "1" if dp > 1 and shared.size("tp-size") == dp else None
     wrong += [] if shared["moe-dense-tp-size"].text == whole else ["--moe-dense-tp-size"]
-    yield DerivedSetting(EXTRA, [*wrong, *extra], SCRIPT, line, " ".join(extra))
+    words = [*wrong, *extra]
+    accepts = accepts_aliases(PACKAGE, words)
+    yield DerivedSetting(EXTRA, words, SCRIPT, line, " ".join(extra), accepts)
 
 
 def _read_sizes(shared: SharedFlags) -> Iterator[DerivedSetting]:

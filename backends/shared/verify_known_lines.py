@@ -28,7 +28,7 @@ _INNER_COMMENT = re.compile(r"(?:^|[ \t])[ \t]*#[ \t].*$|^[ \t]+|[ \t]+$", re.MU
 _NOT_EMPTY = re.compile(r"(\[\[|\|\||&&) -n ")
 """Test for a text that is not empty: inside ``[[ ]]``, ``-n`` changes nothing."""
 _BLANK_LINES = re.compile(r"\n+")
-_EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _LITERAL = re.compile(r"""(?:'[^']*'|"(?:[^"\\$`]|\\["\\])*"|\\.|[^'"\\$`])*""", re.DOTALL)
 """Text in which bash expands nothing."""
 _GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
@@ -65,39 +65,39 @@ def read_script(text: str) -> ScriptLines:
     """Return the commands of the shell script ``text`` with normalized blanks and quotes."""
     lines: list[ShellLine] = []
     exports: dict[str, tuple[str, int]] = {}
+    inside = False
     for line in command_lines(text):
         one = ShellLine(line.number, without_redundant_quotes(line.text))
         # The value of a variable counts with all of its blanks and comment signs.
-        found = literal_export(line.text)
-        if found is None:
-            lines.append(one)
-            continue
+        found = literal_exports(line.text)
         # Only consecutive exports are alike; a later run remains as lines that no plan needs.
-        inside = bool(lines) and lines[-1].text == ENVIRONMENT
-        if not inside and any(other.text == ENVIRONMENT for other in lines):
+        if not found or (exports and not inside):
             lines.append(one)
+            # An export of another kind is a line of its own, but does not end the run.
+            inside = inside and line.text.startswith("export ")
             continue
-        exports[found[0]] = (found[1], one.number)
-        if not inside:
+        if not exports:
             lines.append(ShellLine(one.number, ENVIRONMENT))
+        inside = True
+        exports |= {name: (value, one.number) for name, value in found}
     return ScriptLines(tuple(lines), exports)
 
 
-def literal_export(text: str) -> tuple[str, str] | None:
-    """Return (variable, value) if ``text`` exports a value in which the shell expands nothing.
+def literal_exports(text: str) -> tuple[tuple[str, str], ...]:
+    """Return (variable, value) of each export in ``text``, if the shell expands nothing in it.
 
-    Return None for all other commands.
+    The result is empty for all other commands.
     """
     import shlex
 
-    found = _EXPORT.fullmatch(text)
-    if found is None or not _LITERAL.fullmatch(found[2]):
-        return None
+    if not text.startswith("export ") or not _LITERAL.fullmatch(text):
+        return ()
     try:
-        words = shlex.split(found[2])
+        words = shlex.split(text)[1:]
     except ValueError:
-        return None
-    return (found[1], "".join(words)) if len(words) < 2 else None
+        return ()
+    found = tuple(match for word in words if (match := _ASSIGNMENT.fullmatch(word)))
+    return tuple((one[1], one[2]) for one in found) if len(found) == len(words) else ()
 
 
 def without_redundant_quotes(text: str) -> str:

@@ -38,6 +38,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_numbers, verify_rendezvous
 from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
+from parc.compiler.verify.shell_lines import without_trailing_comments
 from parc.compiler.verify.verify_program import verify_program
 from parc.compiler.verify.verify_settings import PLAN, planned_value
 
@@ -150,7 +151,7 @@ def exported_devices(text: str) -> list[str] | None:
 
     The position in the list is the local rank.
     """
-    found = _DEVICES.search(text)
+    found = _DEVICES.search(without_trailing_comments(text))
     return found[1].split(",") if found else None
 
 
@@ -241,7 +242,12 @@ def read_environment_settings(
         ) from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
+    # The shell computes the values of these, so that they are lines of their own.
+    computed = {one.text.partition("=")[0]: one for one in script.lines}
     for name, text, needed, line in differing_variables(found, wanted):
+        other = computed.get(f"export {name}")
+        if not text and other is not None:
+            text, line = other.text.removeprefix("export "), other.number
         yield DerivedSetting(
             path, text, file, line, f"export {name}" if text else "", needed=needed
         )

@@ -29,6 +29,7 @@ from parc.backends.slurm.verify_directives import (
     SLURM,
     rack_name_by_host,
     read_directive_settings,
+    read_directives,
 )
 from parc.backends.verifier import (
     DerivedSetting,
@@ -39,20 +40,17 @@ from parc.backends.verifier import (
 )
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.launch_numbers import (
-    line_of_first_match,
     verify_host_file,
     verify_numbers,
 )
-from parc.compiler.verify.read_emitted import MalformedFileError, read_number
+from parc.compiler.verify.read_emitted import MalformedFileError
 from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers
 from parc.compiler.verify.verify_program import verify_program
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
 HOSTFILE, SCRIPT = "slurm/hostfile", "slurm/launch.sh"
-NODES = (
-    LauncherNumber("--nodes", r"^#SBATCH --nodes[= ](\d+)", "nodes"),
-    LauncherNumber("nodes", r"^[ \t]*nodes=(\d+)[ \t]*$", "nodes"),
-)
+NODES = (LauncherNumber("nodes", r"^[ \t]*nodes=[\"']?(\d+)[\"']?[ \t]*$", "nodes"),)
+"""Variable of the job script that repeats the number of nodes, for the checks of the script."""
 PACKAGE, LINES = "parc.backends.slurm", "job.sbatch"
 ORDER = "slurm/order_hosts.sh"
 
@@ -115,23 +113,29 @@ class SlurmVerifier(Verifier):
         if SCRIPT in artifacts:
             verify_launch_script(SCRIPT, artifacts[SCRIPT], job, sink)
         if JOB in artifacts:
-            # The script repeats the number of nodes in a variable, which its own checks use.
             verify_numbers(JOB, artifacts[JOB], NODES, job, sink)
-            _verify_gpus(artifacts[JOB], job.ranks_per_node, sink)
+            _verify_requested_hosts(artifacts[JOB], job, sink)
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
         """Return the GPU indices that Slurm's copy of the launch script exports; None if none."""
         return exported_devices(artifacts.get(SCRIPT, ""))
 
 
-def _verify_gpus(text: str, ranks_per_node: int, sink: Sink) -> None:
-    """Report a job that requests fewer GPUs per host than the rank map has ranks (A07)."""
-    pattern = r"^#SBATCH --gpus-per-node=(\d+)"
-    found = read_number(text, pattern)
+def _verify_requested_hosts(text: str, job: JobShape, sink: Sink) -> None:
+    """Report another number of nodes than the rank map has, and too few GPUs per host (A07)."""
+    found, count = read_directives(text), len(job.hosts)
+    value, line = found.get("nodes", ("", 1))
+    if value != str(count):
+        state = f"is {value:.20}" if value else "is missing"
+        message = f"--nodes {state} in {JOB}, but the rank map has {count}"
+        sink.report("A07", message, span=Span(JOB, line, 1))
+    value, line = found.get("gpus-per-node", ("", 1))
     # More GPUs are valid: jobs request whole hosts, and a plan may use only some GPUs of a host.
-    if found is not None and found < ranks_per_node:
-        message = f"--gpus-per-node is {found} in {JOB}, the rank map has {ranks_per_node} ranks"
-        sink.report("A07", message, span=Span(JOB, line_of_first_match(text, pattern), 1))
+    if re.fullmatch(r"[0-9]{1,9}", value) and int(value) < job.ranks_per_node:
+        message = (
+            f"--gpus-per-node is {value} in {JOB}, the rank map has {job.ranks_per_node} ranks"
+        )
+        sink.report("A07", message, span=Span(JOB, line, 1))
 
 
 VERIFIER = SlurmVerifier()

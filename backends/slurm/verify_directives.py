@@ -48,6 +48,17 @@ FIELDS |= {"mail-user": "mail_user", "mail-type": "mail_type"}
 FIXED = {"ntasks-per-node": "1", "mem": "0", "open-mode": "append", "output": "%x.%j.out"}
 FIXED |= {"exclusive": ""}
 """Directives of every job: one launcher per host, all memory, and logs that survive a requeue."""
+SHORT = {
+    **{"A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint"},
+    **{"c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile"},
+    **{"G": "gpus", "H": "hold", "I": "immediate", "i": "input", "J": "job-name", "k": "no-kill"},
+    **{"L": "licenses", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks"},
+    **{"O": "overcommit", "o": "output", "p": "partition", "Q": "quiet", "q": "qos"},
+    **{"S": "core-spec", "s": "oversubscribe", "t": "time", "v": "verbose", "W": "wait"},
+    **{"w": "nodelist", "x": "exclude"},
+}
+"""Short options of sbatch -> long name. Source: SchedMD, sbatch manual page."""
+_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?")
 SEGMENT_SINCE, SEGMENT_WITH_NODELIST_SINCE = (24, 5), (26, 5)
 """First versions of Slurm that support --segment, and --segment together with --nodelist."""
 
@@ -70,9 +81,15 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
             raise MalformedFileError(JOB, number, "the directive has an unbalanced quote") from None
         name = ""
         for word in words:
-            if word.startswith("-"):
+            if word.startswith("--"):
                 name, _, value = word.removeprefix("--").partition("=")
                 found[name] = (value, number)
+            elif word[:1] == "-" and word[1:2] in SHORT:
+                name = SHORT[word[1]]
+                found[name] = (word[2:], number)
+            elif word.startswith("-"):
+                name = word
+                found[name] = ("", number)
             else:
                 # `--flag value` is another notation of `--flag=value`.
                 found[name] = (f"{found.get(name, ('', 0))[0]}{word}", number)
@@ -100,6 +117,11 @@ def read_directive_settings(
         hosts = unfold_hosts(value)
         if hosts is not None and sorted(hosts) == sorted(plan["placement"]["hosts"]):
             expected["nodelist"] = value
+    for name, meaning in (("time", _time_in_seconds), ("mail-type", _names), ("exclude", _names)):
+        if name in found and name in expected:
+            value = found[name][0]
+            if meaning(value) is not None and meaning(value) == meaning(expected[name]):
+                expected[name] = value
     differing = set()
     for name, text, needed, line in differing_variables(found, expected):
         path = _plan_path(name, plan)
@@ -109,6 +131,34 @@ def read_directive_settings(
     for path in sorted({*PATHS.values(), f"{SLURM}.nodelist", f"{SLURM}.extra"} - differing):
         # The directive is the expected one, or absent as expected.
         yield DerivedSetting(path, planned_value(plan, path), JOB)
+
+
+def _time_in_seconds(text: str) -> int | str | None:
+    """Return a time limit of sbatch in seconds; None if ``text`` is none.
+
+    Valid forms are MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS and a word for no limit. Source:
+    SchedMD, sbatch manual page, --time.
+    """
+    if text.lower() in ("infinite", "unlimited"):
+        return "no limit"
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    days, *parts = found.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    elif len(numbers) < 3:
+        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
+    else:
+        hours, minutes, seconds = numbers
+    return 86_400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
+
+
+def _names(text: str) -> list[str] | None:
+    """Return the sorted names in a list such as ``END,FAIL`` or ``n[1-2],n5``."""
+    hosts = unfold_hosts(text)
+    return None if hosts is None else sorted(hosts)
 
 
 def _plan_path(name: str, plan: Mapping[str, Any]) -> str:

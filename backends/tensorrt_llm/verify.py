@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from parc.backends.shared.serving.verify_aliases import accepts_aliases
 from parc.backends.shared.serving.verify_engine import (
     ExpectedProcess,
     ServeScriptVerifier,
@@ -43,6 +44,7 @@ MPI_INTERFACE = "OMPI_MCA_btl_tcp_if_include"
 SCRIPT, START = "tensorrt-llm/serve.sh", "tensorrt-llm/start.sh"
 CONFIG = "tensorrt-llm/config.yaml"
 EXTRA = "problem.launch.args"
+PACKAGE = "parc.backends.tensorrt_llm"
 VALUES = (
     *("tp_size", "pp_size", "ep_size", "max_batch_size", "max_num_tokens", "max_seq_len"),
     *("backend", "host"),
@@ -57,7 +59,13 @@ class TensorrtLlmVerifier(ServeScriptVerifier):
     """Derives the ranks and settings of all engines from the script and config.yaml."""
 
     file = SCRIPT
-    script = ServeFormat(SCRIPT, 'bash "${BASH_SOURCE[0]%serve.sh}start.sh"', "", True)
+    script = ServeFormat(
+        SCRIPT,
+        'bash "${BASH_SOURCE[0]%serve.sh}start.sh"',
+        "",
+        exports_hosts=True,
+        package=PACKAGE,
+    )
     partition = MPI_INTERFACE
     builder = "TensorRT-LLM"
     axes = ("replica", "pp", "dp", "cp", "tp")
@@ -252,7 +260,9 @@ def read_flag_settings(
         if shared[name].text != value
         for word in (f"--{name}", shared[name].text or "")
     ]
-    yield DerivedSetting(EXTRA, [*wrong, *extra], SCRIPT, line, " ".join(extra))
+    words = [*wrong, *extra]
+    accepts = accepts_aliases(PACKAGE, words)
+    yield DerivedSetting(EXTRA, words, SCRIPT, line, " ".join(extra), accepts)
 
 
 def read_config_settings(

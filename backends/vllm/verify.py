@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from parc.backends.shared.serving.verify_aliases import long_flags
 from parc.backends.shared.serving.verify_engine import (
     ExpectedProcess,
     ServeScriptVerifier,
@@ -27,7 +28,12 @@ from parc.backends.shared.serving.verify_serve_script import (
 )
 from parc.backends.shared.verify_environment import network_variables
 from parc.backends.verifier import DerivedSetting, FileDependencies
-from parc.backends.vllm.verify_settings import PARTITION, PlannedCommand, read_flag_settings
+from parc.backends.vllm.verify_settings import (
+    PACKAGE,
+    PARTITION,
+    PlannedCommand,
+    read_flag_settings,
+)
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.verify.read_emitted import MalformedFileError
 
@@ -69,6 +75,7 @@ class VllmVerifier(ServeScriptVerifier):
         SCRIPT,
         "vllm serve",
         "VLLM_HOST_IP",
+        package=PACKAGE,
         channel_flag="--kv-transfer-config",
         channel=(
             ("channel_host", "VLLM_NIXL_SIDE_CHANNEL_HOST"),
@@ -140,7 +147,7 @@ class VllmVerifier(ServeScriptVerifier):
         """
         if len(words) < 2 or words[0] != "serve":
             raise MalformedFileError(file, 1, "the command is not serve CHECKPOINT ARGUMENT...")
-        arguments = tuple(ScriptWord(word, 1) for word in words[2:])
+        arguments = tuple(ScriptWord(word, 1) for word in long_flags(PACKAGE, words[2:]))
         split = environment.get(PARTITION)
         partition = None if split is None else ScriptWord(split, 1)
         command = PlannedCommand(file, ScriptWord(words[1], 1), arguments, partition, "ray", True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from parc.backends.shared.serving.verify_aliases import accepts_aliases
 from parc.backends.shared.serving.verify_serve_script import (
     ScriptWord,
     contains_values,
@@ -22,6 +23,7 @@ from parc.compiler.ir.frozen import frozen
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 EXTRA = "problem.launch.args"
+PACKAGE = "parc.backends.vllm"
 Value = int | float | str | None
 
 
@@ -180,7 +182,8 @@ def read_flag_settings(command: PlannedCommand, layers: int | None) -> Iterator[
     line = shared.extra[0].line if shared.extra else 1
     extra = [word.text for word in shared.extra]
     words = [*_executor_words(command, shared), *extra]
-    yield DerivedSetting(EXTRA, words, file, line, " ".join(extra))
+    accepts = accepts_aliases(PACKAGE, words)
+    yield DerivedSetting(EXTRA, words, file, line, " ".join(extra), accepts)
 
 
 def _parse_number(text: str | None, default: Value) -> Value:

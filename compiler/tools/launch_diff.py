@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.report.diff.changes import FieldChange
+from parc.compiler.report.diff.plan_fields import FieldChange
 from parc.compiler.report.diff.text import DiffSection, setting_changes_section
 from parc.compiler.tools.importers.flags import is_equal_value
 from parc.compiler.tools.importers.formats import FrameworkSettings, importers_by_backend

@@ -7,6 +7,7 @@ import re
 from parc.backends.verifier import JobShape, LauncherNumber
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import read_lines, read_numbers
+from parc.compiler.verify.shell_lines import without_trailing_comments
 
 SHOWN = 4
 """Maximum number of differing hosts that a finding names."""
@@ -39,6 +40,7 @@ def verify_numbers(
     ``numbers`` describes the numbers that the file must contain. If a number occurs on several
     lines, only the first wrong line is reported.
     """
+    text = without_trailing_comments(text)
     for one in numbers:
         found, expected = read_numbers(text, one.pattern), job.counts[one.count]
         wrong = [(line, f"is {number}") for line, number in found if number != expected]
@@ -53,15 +55,10 @@ def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> Non
 
     The script stores the rendezvous host in the shell variable ``first``.
     """
+    text = without_trailing_comments(text)
     found = re.search(r"""^[ \t]*first=(["']?)([^"'\n]*?)\1[ \t]*$""", text, re.MULTILINE)
     if found and found[2] != hosts[0]:
         message = (
             f"the rendezvous in {file} is on {found[2]!r:.60}, but rank 0 is on {hosts[0]!r:.60}"
         )
         sink.report("A07", message, span=Span(file, text.count("\n", 0, found.start()) + 1, 1))
-
-
-def line_of_first_match(text: str, pattern: str) -> int:
-    """Return the number of the line where ``pattern`` first matches; 1 if it does not match."""
-    found = re.search(pattern, text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 1

@@ -54,6 +54,24 @@ def command_lines(text: str) -> Iterator[ShellLine]:
     yield from _shell_line(start, parts)
 
 
+def without_trailing_comments(text: str) -> str:
+    """Return the script without comments that follow a command; the number of lines stays.
+
+    Lines that consist of a comment are kept, because sbatch reads some of them.
+    """
+    at, kept, is_blank = 0, list[str](), True
+    while found := _TOKEN.match(text, at):
+        token, at = found[0], found.end()
+        if token == "#" and (not kept or kept[-1][-1] in _WORD_BREAKS):
+            end = text.find("\n", at)
+            start, at = at - 1, len(text) if end < 0 else end
+            kept += [text[start:at]] if is_blank else []
+        else:
+            kept.append(token)
+            is_blank = token == "\n" or (is_blank and token.isspace())
+    return "".join(kept)
+
+
 def _shell_line(number: int, parts: list[str]) -> Iterator[ShellLine]:
     text = "".join(parts).rstrip(" ")
     if text:

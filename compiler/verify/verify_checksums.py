@@ -126,9 +126,8 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
     for file, data, digest in _files_with_digests(contents, lock, listed):
         if _sha256_hex(data) == digest:
             continue
-        if _digest_with_lf(data) == digest:
-            line_ends.append(file)
-        elif file not in reported:
+        line_ends += [file] if b"\r\n" in data else []
+        if _digest_with_lf(data) != digest and file not in reported:
             message = f"{file} was changed after PARC wrote it: its checksum differs from {LOCK}"
             fix = AGAIN if file == LOCK else f"make the change in the spec, then {AGAIN}"
             sink.report("A10", Finding(message, fix=fix), span=Span(file, 1, 1))
@@ -151,6 +150,27 @@ def files_with_changed_digest(contents: Mapping[str, bytes]) -> list[str]:
         for file, data, digest in _files_with_digests(contents, lock, lock.get("files") or {})
         if file != LOCK and digest not in (_sha256_hex(data), _digest_with_lf(data))
     ]
+
+
+def without_added_crlf(artifacts: Mapping[str, str]) -> dict[str, str]:
+    """Return the files with LF line ends where a copy of the folder added CRLF.
+
+    Files that have the digest of ``parc.lock`` stay the same, because PARC may have written a text
+    of the user with CRLF.
+    """
+    if not any("\r\n" in text for text in artifacts.values()):
+        return dict(artifacts)
+    try:
+        listed = read_lock(artifacts.get(LOCK, "")).get("files", {})
+    except MalformedFileError:
+        listed = {}
+    return {
+        file: text
+        if "\r\n" not in text
+        or _sha256_hex(text.encode("utf-8", "surrogatepass")) == listed.get(file)
+        else text.replace("\r\n", "\n")
+        for file, text in artifacts.items()
+    }
 
 
 def _digest_with_lf(data: bytes) -> str:

@@ -12,7 +12,7 @@ from parc.compiler.ir.finding import Diagnostic
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.verify.read_emitted import TABLE, MalformedFileError, read_lock, read_table
 from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers, locked_versions
-from parc.compiler.verify.verify_checksums import LOCK
+from parc.compiler.verify.verify_checksums import LOCK, without_added_crlf
 from parc.compiler.verify.verify_plan import ABSENT, verify_artifacts
 from parc.compiler.verify.verify_settings import PLAN, read_plan
 
@@ -36,6 +36,7 @@ def verify_output(artifacts: Mapping[str, str], sink: Sink) -> None:
 
     ``artifacts`` maps the path of each file, relative to the output folder, to its text.
     """
+    artifacts = without_added_crlf(artifacts)
     if not any(path.partition("/")[0] in POOLS for path in artifacts):
         verify_artifacts(artifacts, sink)
         return

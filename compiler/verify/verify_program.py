@@ -72,9 +72,11 @@ def _first_difference(expected: str, found: str) -> int:
     the start. A quotation of the whole text might hide a late difference, because a command over
     several lines counts as one long line.
     """
-    pairs = enumerate(zip(expected, found, strict=False))
-    at = next((at for at, (one, other) in pairs if one != other), len(found))
-    if at < CONTEXT:
+    if max(len(expected), len(found)) <= CONTEXT:
         return 0
-    blanks = (expected.rfind(" ", 0, at), expected.rfind("\n", 0, at))
-    return max(blanks) + 1
+    pairs = enumerate(zip(expected, found, strict=False))
+    at = next((at for at, (one, other) in pairs if one != other), min(len(expected), len(found)))
+    if at < CONTEXT // 2:
+        return 0
+    # The elements of a list of hosts are words too.
+    return max(expected.rfind(sign, 0, at) for sign in " \n,") + 1

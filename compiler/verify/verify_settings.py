@@ -29,6 +29,8 @@ FOREIGN = "problem.launch.args"
 """Path of the plan in reports about a setting for which the plan has no field."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:\n]|[^\s{}\[\],:"]+')
 SHOWN_CHARACTERS = 50
+NESTED = "another value"
+"""Text of a value that is too long for a finding."""
 
 
 class EmittedSettings:
@@ -312,7 +314,13 @@ def difference_sentence(setting: DerivedSetting, planned: Any, text: str) -> str
         return f"{PLAN} has no {setting.path}, which is set {place}"
     place = f"line {setting.line} has {written}" if written else f"{setting.file} does not set it"
     found, expected = cut_to_difference(_value_text(setting.value), _value_text(planned))
-    means = "" if found.strip("'\"") in written else f" (meaning {found})"
+    if setting.stated and NESTED in (found, expected):
+        return f"{_spec_path(setting.path)}: the value in {setting.file} differs from the plan"
+    if setting.stated:
+        return f"{_spec_path(setting.path)}: {setting.file} has {found}, the plan has {expected}"
+    word = re.escape(found.strip("'\""))
+    is_shown = re.search(rf"(?<![\w.-]){word}(?![\w-])", written) is not None
+    means = "" if is_shown else f" (meaning {found})"
     return f"{_spec_path(setting.path)}: {place}{means}, the plan has {expected}"
 
 
@@ -383,4 +391,4 @@ def _value_text(value: Any) -> str:
     nested = isinstance(value, Mapping) or (
         isinstance(value, list | tuple) and any(isinstance(one, list | Mapping) for one in value)
     )
-    return "another value" if nested else repr(value)
+    return NESTED if nested else repr(value)

@@ -109,3 +109,20 @@ def test_the_command_for_the_second_candidate_fixes_the_layout_of_its_pool(
             assert document[name]["layout"]["replicas"] == layout.replicas
         # The filters of the table show the same path.
         assert f"` --set job.disaggregate.{pool}.layout.${{name}}=" in page
+
+
+def test_an_edit_by_hand_in_a_pool_or_beside_them_is_named() -> None:
+    for folder in ("one", "two"):
+        assert run("compile", "old.yaml", "-o", folder).exit_code == 0
+    assert run("diff", "one", "two", "--exit-code").exit_code == 0
+    for path, line in (("router.sh", "--policy other"), ("decode/vllm/serve.sh", "--seed 1")):
+        file = Path("two") / path
+        file.write_text(f"{file.read_text('utf-8')}# {line}\n", encoding="utf-8")
+    found = run("diff", "one", "two", "--exit-code")
+    assert found.exit_code == 3
+    assert "edited after PARC wrote them: vllm/serve.sh" in found.stdout
+    assert "edited after PARC wrote them: router.sh" in found.stdout
+    assert "# --policy other" in run("diff", "one", "two", "--format", "markdown").stdout
+    document = json.loads(run("diff", "one", "two", "--format", "json").stdout)
+    assert [row["path"] for row in document["files"]] == ["router.sh"]
+    assert [row["path"] for row in document["decode"]["files"]] == ["vllm/serve.sh"]

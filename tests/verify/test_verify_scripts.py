@@ -10,7 +10,7 @@ import pytest
 from parc.backends.megatron.verify_arguments import read_arguments
 from parc.backends.shared.verify_known_lines import (
     compare_lines,
-    literal_export,
+    literal_exports,
     without_redundant_quotes,
 )
 from parc.backends.slurm.verify_directives import read_directives
@@ -244,9 +244,10 @@ def test_scripts_as_emitted_have_no_finding(changes: dict[str, Any]) -> None:
 def test_commands_are_compared_in_one_notation() -> None:
     assert without_redundant_quotes("a 'b' \"c d\" \"$e\" ''") == "a b 'c d' \"$e\" ''"
     assert without_redundant_quotes("awk '\n  # remark\n  {x}  # y\n\n'") == "awk '\n{x}\n'"
-    assert literal_export("export A='$b'") == ("A", "$b")
-    assert literal_export('export A="$b"') is None
-    assert literal_export("export A=b c") is None
+    assert literal_exports("export A='$b'") == (("A", "$b"),)
+    assert literal_exports("export A='b c' D=e") == (("A", "b c"), ("D", "e"))
+    assert literal_exports('export A="$b"') == ()
+    assert literal_exports("export A=b c") == ()
 
 
 def test_directives_are_read_until_the_first_command() -> None:
@@ -266,11 +267,11 @@ def test_a_host_list_is_unfolded() -> None:
 
 @pytest.mark.parametrize("value", ["a'$(c)'\"$(c)\"'", "a'\"`$(c)", "a b", "it's", "\\'$x", "a\nb"])
 def test_a_quoted_value_of_a_variable_is_read_back(value: str) -> None:
-    assert literal_export(f"export name={shlex.quote(value)}") == ("name", value)
+    assert literal_exports(f"export name={shlex.quote(value)}") == (("name", value),)
 
 
 @pytest.mark.parametrize("word", ['"$x"', "`x`", "'a'$b", "\"a'$(x)'\"", "\"'$x'\"", '"a`x`"'])
 def test_a_word_that_bash_expands_is_not_read_as_a_value(word: str) -> None:
-    assert literal_export(f"export name={word}") is None
+    assert literal_exports(f"export name={word}") == ()
     with pytest.raises(MalformedFileError, match="bash would expand"):
         read_arguments(f"MEGATRON_ARGS=(\n  --a {word}\n)\n")

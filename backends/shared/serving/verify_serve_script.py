@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from parc.backends.shared.serving.verify_aliases import long_flags
 from parc.backends.shared.verify_known_lines import (
     ExpectedValue,
     ScriptComparison,
@@ -78,6 +79,9 @@ class ServeFormat:
     """Flag that requires a side channel for KV caches; empty if the engine never needs one."""
     channel: tuple[tuple[str, str], ...] = ()
     """Text of each placeholder of the side channel in ``serve.sh.lines``."""
+    package: str = ""
+    """Python package of the backend, whose ``known_flags.json`` lists aliases of flags; empty if
+    there is no such table."""
 
     @property
     def start(self) -> re.Pattern[str]:
@@ -173,12 +177,14 @@ def read_script(text: str, script: ServeFormat) -> ServeScript:
     The most recent result is cached, because each check of the verifier reads the same script.
     """
     commands = read_commands(replace_setup_by_marker(text))
-    reader = _Reader(script.file)
+    reader = _Reader(script.file, script.package)
     before, common, after = reader.split_at_block(list(commands.lines), "common=(", ")")
     middle, table, tail = reader.split_at_block(after, "case $NODE_RANK in", "esac")
     marks = ShellLine(common[0].number, COMMON), ShellLine(table[0].number, CASE)
     program = (*before, marks[0], *middle, marks[1], *tail)
     words = tuple(reader.iterate_words(common[1:-1]))
+    texts = long_flags(script.package, [word.text for word in words])
+    words = tuple(ScriptWord(text, one.line) for text, one in zip(texts, words, strict=True))
     start, nodes = _last_line(script.start, program), _last_line(_NODES, program)
     found = script.start.fullmatch(start.text) if start is not None else None
     served = reader.split_words(found[2]) if found else []
@@ -265,6 +271,8 @@ class _Reader:
     """Reader of the parts of the script ``file``."""
 
     file: str
+    package: str
+    """Backend of the engine, as in ``ServeFormat``."""
 
     def split_at_block(
         self, lines: list[ShellLine], first: str, last: str
@@ -353,6 +361,7 @@ class _Reader:
             raise MalformedFileError(
                 self.file, line.number, f"{words[1]!r:.40} is not a list of GPUs"
             )
+        words[2:] = long_flags(self.package, words[2:])
         if len(words) > 2 and not words[2].startswith("--"):
             raise MalformedFileError(self.file, line.number, f"{words[2]!r:.40} is not a flag")
         # The flags of a process follow the shared ones on the command line, so they win.

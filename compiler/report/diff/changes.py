@@ -5,19 +5,22 @@ The second half of the module compares the plans of serving jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 from parc.compiler.ir import StageMemory, StepTime
-from parc.compiler.ir.frozen import frozen
+from parc.compiler.report.diff.plan_fields import (
+    FieldChange,
+    flatten,
+    hide_secrets,
+    is_equal,
+    plain_number,
+    problem_changes,
+    spec_changes,
+)
 from parc.compiler.report.diff.read_side import DiffSide
 
-SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
-"""Keys of ``problem`` in plan.json that are not compared, because another section of the diff shows
-their effects (layout, flags)."""
-BY_NAME = ("gpu", "node", "fabric")
-"""Parts of the cluster of which only the names of the catalog entries are compared."""
 LAYOUT_FIELDS = (
     *("tp", "gtp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "egtp", "edp", "world"),
     *(
@@ -35,31 +38,28 @@ LAYOUT_FIELDS = (
 EXPERT_DEGREES = frozenset({"ep", "etp", "egtp", "edp"})
 
 
-@frozen
-class FieldChange:
-    """Field whose value differs between two plans.
-
-    A plan that lacks the field has the value None.
-    """
-
-    name: str
-    old: Any
-    new: Any
-
-    @property
-    def kind(self) -> Literal["added", "removed", "changed"]:
-        """Type of the change from the old to the new plan: added, removed or changed."""
-        if self.old is None:
-            return "added"
-        return "removed" if self.new is None else "changed"
-
-
 def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldChange, ...]:
     """Return a Change for each key whose values in ``old`` and ``new`` differ, sorted by key."""
+    return _changed_in_order(old, new, sorted(old.keys() | new.keys()))
+
+
+def changed_texts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[FieldChange, ...]:
+    """Return the variables or directives whose texts differ, sorted by name, without secrets."""
     return tuple(
-        FieldChange(key, old.get(key), new.get(key))
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
+        FieldChange(one.name, *hide_secrets(one.name, one.old, one.new))
+        for one in changed_fields(old, new)
+    )
+
+
+def changed_settings(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[FieldChange, ...]:
+    """Return the flags or variables whose texts differ, sorted by name, without secrets.
+
+    Numbers in another notation, such as 1.0 and 1.00, are equal.
+    """
+    return tuple(
+        FieldChange(one.name, *hide_secrets(one.name, one.old, one.new))
+        for one in changed_fields(old, new)
+        if one.kind != "changed" or plain_number(one.old) != plain_number(one.new)
     )
 
 
@@ -70,13 +70,41 @@ def _changed_in_order(
     return tuple(
         FieldChange(name, old.get(name), new.get(name))
         for name in names
-        if old.get(name) != new.get(name)
+        if not is_equal(old.get(name), new.get(name))
     )
 
 
 def input_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
-    """Return the changes to the inputs of a compile: model, job, goals, cluster and versions."""
-    return changed_fields(dict(_input_fields(old)), dict(_input_fields(new)))
+    """Return all changes to the inputs of a compile: section ``problem`` of plan.json and the spec.
+
+    The checkpoint interval is compared only if a spec sets it, because the plan decides it
+    otherwise.
+    """
+    problem = problem_changes(old.plan["problem"], new.plan["problem"])
+    if not any("checkpoint_interval" in _spec_job(side) for side in (old, new)):
+        problem = tuple(one for one in problem if one.name != "job.checkpoint_interval")
+    spec = spec_changes(
+        old.plan.get("spec") or {}, new.plan.get("spec") or {}, (one.name for one in problem)
+    )
+    # Sizes that the section of the layout shows with the same values are not repeated.
+    layout = {f"layout.{one.name}": one for one in _layout_changes(old, new)}
+    rows = (*problem, *spec)
+    shown = (one for one in rows if replace(one, name="") != _unnamed(layout.get(one.name)))
+    return tuple(sorted(shown, key=lambda one: one.name))
+
+
+def _unnamed(change: FieldChange | None) -> FieldChange | None:
+    return None if change is None else replace(change, name="")
+
+
+def _layout_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
+    return serving_layout_changes(old, new) if old.serves else layout_changes(old, new)
+
+
+def _spec_job(side: DiffSide) -> Mapping[str, Any]:
+    """Return section ``job`` of the spec in plan.json; empty in a plan of an older version."""
+    job = (side.plan.get("spec") or {"job": {}}).get("job")
+    return job if isinstance(job, dict) else {}
 
 
 def layout_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
@@ -131,42 +159,6 @@ def rate_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     )
 
 
-def _input_fields(side: DiffSide) -> Iterator[tuple[str, Any]]:
-    problem = {
-        key: value for key, value in side.plan["problem"].items() if key not in SHOWN_ELSEWHERE
-    }
-    cluster = problem.pop("cluster", {})
-    model = problem.get("model", {})
-    for name, version in side.plan["problem"].get("versions", []):
-        yield f"versions.{name}", version
-    # Four digits are more than fitted parameters determine, and keep the table narrow.
-    for name, value in problem.pop("calibration", []):
-        yield f"calibration.{name}", f"{value:.4g}"
-    for part in BY_NAME:
-        # The name replaces the dozens of numbers of the catalog entry, which are not compared.
-        yield f"cluster.{part}", cluster.get(part, {}).get("name")
-    yield "cluster.hosts", sum(len(rack["hosts"]) for rack in cluster.get("racks", []))
-    for name in ("spare", "unavailable"):
-        yield f"cluster.{name}", ", ".join(cluster.get(name, [])) or None
-    experts = model.get("experts")
-    # The pattern has one flag per layer, so only its number of layers with experts is compared.
-    if isinstance(experts, dict) and "pattern" in experts:
-        experts = {**experts, "layers": sum(experts["pattern"]), "pattern": None}
-    problem["model"] = {**model, "experts": experts, "source": None}
-    # The interval is a decision of the plan, unless the spec sets it: see RUN_FIELDS.
-    problem["job"] = {**problem.get("job", {}), "checkpoint_interval": None}
-    yield from _flatten_keys(problem, "")
-
-
-def _flatten_keys(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        here = f"{path}.{key}" if path else key
-        if isinstance(value, Mapping):
-            yield from _flatten_keys(value, here)
-        else:
-            yield here, value
-
-
 def _layout_fields(side: DiffSide) -> dict[str, Any]:
     layout = side.plan["layout"]
     split, recompute = layout.get("split", {}), layout.get("recompute", {})
@@ -178,7 +170,13 @@ def _layout_fields(side: DiffSide) -> dict[str, Any]:
         "recompute": " ".join(str(word) for word in words if word),
         "split": split.get("text") or split.get("form"),
         "layers_by_stage": _fold_equal_layer_counts(layers),
+        **_other_fields(layout, (*LAYOUT_FIELDS, "dp_shard", "recompute", "split")),
     }
+
+
+def _other_fields(section: Mapping[str, Any], shown: Iterable[str]) -> dict[str, Any]:
+    """Return all leaves of a section of plan.json by path, without those of ``shown``."""
+    return dict(flatten({key: value for key, value in section.items() if key not in shown}))
 
 
 def _fold_equal_layer_counts(counts: list[int]) -> str:
@@ -259,6 +257,8 @@ def _service_layout_fields(side: DiffSide) -> dict[str, Any]:
         **{name: layout[name] for name in SERVING_LAYOUT_FIELDS},
         "layers_by_stage": stages,
         **{name: limits[name] for name in LIMIT_FIELDS},
+        **_other_fields(layout, (*SERVING_LAYOUT_FIELDS, "rank_gpus", "engine_gpus")),
+        **_other_fields(limits, (*LIMIT_FIELDS, "full_requests")),
     }
 
 

@@ -16,8 +16,9 @@ from parc.backends.registry import backend_declaration
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.diff.changes import (
-    FieldChange,
     changed_fields,
+    changed_settings,
+    changed_texts,
     input_changes,
     layout_changes,
     memory_changes,
@@ -29,6 +30,8 @@ from parc.compiler.report.diff.changes import (
     serving_time_changes,
     time_changes,
 )
+from parc.compiler.report.diff.file_changes import FileChange, file_changes
+from parc.compiler.report.diff.plan_fields import FieldChange
 from parc.compiler.report.diff.rank_changes import (
     AxisGroupDiff,
     RankMoves,
@@ -68,10 +71,17 @@ class Diff:
     """Length and cost of the run; empty for a serving job."""
     checkpoint: Checkpoint | None
     """Checkpoint compatibility; None for a serving job, which has no checkpoint."""
+    files: tuple[FileChange, ...] = ()
+    """Output files that differ. They contain everything that another field describes."""
 
     @property
     def has_changes(self) -> bool:
-        """True if the two plans differ in any compared part."""
+        """True if the two plans or their files differ."""
+        return self.has_planned_changes or bool(self.files)
+
+    @property
+    def has_planned_changes(self) -> bool:
+        """True if the two plans, or the settings in their launch files, differ."""
         parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
         costs = (self.directives, self.memory, self.time, self.rates, self.run)
         return any(parts) or any(costs) or (self.moves is not None and self.moves.has_changes)
@@ -129,14 +139,15 @@ def _compare_plans(old: DiffSide, new: DiffSide) -> Diff:
         layout=serving_layout_changes(old, new) if old.serves else layout_changes(old, new),
         moves=moves,
         groups=groups,
-        arguments=changed_fields(old.arguments, new.arguments),
-        environment=changed_fields(old.environment, new.environment),
-        directives=changed_fields(old.directives, new.directives),
+        arguments=changed_settings(old.arguments, new.arguments),
+        environment=changed_texts(old.environment, new.environment),
+        directives=changed_texts(old.directives, new.directives),
         memory=serving_memory_changes(old, new) if old.serves else memory_changes(old, new),
         time=serving_time_changes(old, new) if old.serves else time_changes(old, new),
         rates=serving_rate_changes(old, new) if old.serves else rate_changes(old, new),
         run=run_changes(old, new),
         checkpoint=None if old.serves else loadable_state(old, new),
+        files=file_changes(old.files, new.files),
     )
 
 

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.report.diff.diff import Diff, diff
+from parc.compiler.report.diff.file_changes import (
+    FileChange,
+    OutputFiles,
+    file_changes,
+    locked_digests,
+)
 from parc.compiler.report.diff.read_side import NotAnOutputDirectory, read_diff_side
+from parc.compiler.report.diff.text import (
+    DiffSection,
+    diff_markdown,
+    diff_text,
+    file_section,
+    section_markdown,
+    section_text,
+)
 
 Files = Mapping[str, str]
 
@@ -18,11 +33,13 @@ class PoolsDiff:
     """Differences between two plans: one diff, or one per pool."""
 
     parts: tuple[Diff, ...]
+    files: tuple[FileChange, ...] = ()
+    """Files of two pools that differ and belong to neither of them, such as ``router.sh``."""
 
     @property
     def has_changes(self) -> bool:
         """True if the two plans differ in any compared part."""
-        return any(one.has_changes for one in self.parts)
+        return bool(self.files) or any(one.has_changes for one in self.parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the diff as JSON types; that of two pools has a key for each pool."""
@@ -30,11 +47,22 @@ class PoolsDiff:
         if len(documents) == 1:
             return documents[0]
         own = dict(zip(POOLS, documents, strict=True))
-        return {"format": 1, "changed": self.has_changes, **own}
+        shared = {"files": as_json(self.files)}
+        return {"format": 1, "changed": self.has_changes, **shared, **own}
 
-    def text(self, show: Callable[[Diff], str]) -> str:
-        """Return the text of each diff, one after the other."""
-        return "\n".join(map(show, self.parts))
+    def text(self) -> str:
+        """Return each diff as plain text, and then the differing files of both pools."""
+        return "\n".join((*map(diff_text, self.parts), *map(section_text, self._sections())))
+
+    def markdown(self) -> str:
+        """Return each diff as Markdown, and then the differing files of both pools."""
+        shared = map(section_markdown, self._sections())
+        return "\n".join((*map(diff_markdown, self.parts), *shared))
+
+    def _sections(self) -> tuple[DiffSection, ...]:
+        planned = any(one.has_planned_changes for one in self.parts)
+        section = file_section(self.files, planned)
+        return (section,) if section.rows or section.notes else ()
 
 
 def diff_plans(old: tuple[str, Files], new: tuple[str, Files]) -> PoolsDiff:
@@ -55,14 +83,24 @@ def diff_plans(old: tuple[str, Files], new: tuple[str, Files]) -> PoolsDiff:
     parts = []
     for pool in POOLS:
         sides = (
-            read_diff_side(f"{name}/{pool}", _below(files, pool)) for name, files in (old, new)
+            read_diff_side(
+                f"{name}/{pool}", _below(files, pool), _below(locked_digests(files), pool)
+            )
+            for name, files in (old, new)
         )
         parts.append(diff(*sides))
-    return PoolsDiff(tuple(parts))
+    shared = (
+        OutputFiles(_outside(files), _outside(locked_digests(files))) for _, files in (old, new)
+    )
+    return PoolsDiff(tuple(parts), file_changes(*shared))
 
 
 def _in_pool(path: str) -> bool:
     return path.partition("/")[0] in POOLS
+
+
+def _outside(files: Files) -> dict[str, str]:
+    return {path: text for path, text in files.items() if not _in_pool(path)}
 
 
 def _below(files: Files, folder: str) -> dict[str, str]:

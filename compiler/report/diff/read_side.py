@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.report.diff.file_changes import OutputFiles, locked_digests
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
 """Columns of a rank map before the mesh coordinates, which depend on the framework."""
@@ -55,6 +56,7 @@ class DiffSide:
     """Flag -> values of the flag, as shell words joined by spaces."""
     environment: Mapping[str, str]
     directives: Mapping[str, str]
+    files: OutputFiles
 
     @property
     def serves(self) -> bool:
@@ -67,10 +69,15 @@ class DiffSide:
         return self.plan["problem"]["model"].get("experts") is not None
 
 
-def read_diff_side(name: str, files: Mapping[str, str]) -> DiffSide:
+def read_diff_side(
+    name: str, files: Mapping[str, str], digests: Mapping[str, str] | None = None
+) -> DiffSide:
     """Return one of the two plans of a diff, with its rank map and launch files.
 
-    ``files`` maps the path of each output file to its text.
+    Args:
+        name: name of the side.
+        files: path of each output file -> its text.
+        digests: path -> digest of each file when it was written; None to read ``parc.lock``.
 
     Raises:
         NotAnOutputDirectory: plan.json is missing, or plan.json or rankmap.csv cannot be read.
@@ -90,6 +97,7 @@ def read_diff_side(name: str, files: Mapping[str, str]) -> DiffSide:
         arguments=_parse_arguments(common if serve else files.get(f"{framework}/args.sh", "")),
         environment=_parse_exports(launch),
         directives=_parse_sbatch_directives(launch),
+        files=OutputFiles(files, locked_digests(files) if digests is None else digests),
     )
 
 

@@ -6,28 +6,23 @@ Both formats print the same sections, which are titled tables with notes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.report.diff.changes import FieldChange
 from parc.compiler.report.diff.diff import Diff
+from parc.compiler.report.diff.file_changes import FileChange
+from parc.compiler.report.diff.plan_fields import FieldChange
 from parc.compiler.report.diff.rank_changes import AxisGroupDiff, RankMoves
-from parc.compiler.report.formatting import (
-    format_duration,
-    format_gib,
-    format_percent,
-    format_quantity,
-    format_range,
-    format_seconds,
-    format_without_exponent,
-    table,
-)
+from parc.compiler.report.diff.value_text import clip_pair, value_pair
+from parc.compiler.report.formatting import format_range, table
 
 MAX_RANGES = 12
 """Largest number of ranges of moved ranks that are listed."""
 MAX_HOSTS = 8
-MAX_CELL = 60
+SUMMARIES = ("parc.lock", "plan.json")
+"""Files that differ whenever anything does."""
+MAX_EDITED = 8
+"""Largest number of files whose lines are listed."""
 TOO_SMALL = ("+0.0 %", "-0.0 %")
 """Relative changes that round to zero. Rows with such a change are shown only in JSON."""
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
@@ -64,18 +59,20 @@ class DiffSection:
 def diff_sections(diff: Diff) -> tuple[DiffSection, ...]:
     """Return the sections of the diff that have rows or notes, from inputs to checkpoint."""
     costs = (*diff.time, *diff.rates)
+    serves = diff.checkpoint is None
     candidates = (
-        _change_section("spec", diff.inputs),
-        _change_section("layout", diff.layout),
+        _change_section("spec", diff.inputs, exact=True),
+        _change_section("layout", diff.layout, exact=True),
         _rank_section(diff.moves),
         _group_section(diff.groups),
         _change_section("memory of the fullest stage", diff.memory),
-        _change_section("step time (estimated)", costs),
+        _change_section(f"{'latency and load' if serves else 'step time'} (estimated)", costs),
         _change_section("run (estimated)", diff.run),
         setting_changes_section("launch arguments", diff.arguments),
         setting_changes_section("environment", diff.environment),
         setting_changes_section("Slurm directives", diff.directives),
         _checkpoint_section(diff),
+        file_section(diff.files, diff.has_planned_changes),
     )
     return tuple(section for section in candidates if section.rows or section.notes)
 
@@ -84,6 +81,9 @@ def diff_headline(diff: Diff) -> str:
     """Return a one-line summary: moved ranks, groups, memory, step time and checkpoints."""
     if not diff.has_changes:
         return "no changes"
+    if not diff.has_planned_changes:
+        count = len(diff.files)
+        return f"the same plan, but {format_count(count, 'file')} differ{'s' * (count == 1)}"
     # Plans of serving jobs have no peak memory, step time or checkpoint, so parts may be absent.
     moves = diff.moves
     parts = []
@@ -102,16 +102,15 @@ def diff_headline(diff: Diff) -> str:
     return ", ".join(parts)
 
 
-def _change_section(title: str, rows: tuple[FieldChange, ...]) -> DiffSection:
+def _change_section(title: str, rows: tuple[FieldChange, ...], exact: bool = False) -> DiffSection:
+    """Return a section with one row per change.
+
+    If ``exact`` is False, the values are estimates, and changes that round to zero are left out.
+    """
     shown = tuple(
-        (
-            _field_label(row),
-            _format_value(row, row.old),
-            _format_value(row, row.new),
-            _relative_change(row),
-        )
+        (_field_label(row), *value_pair(row, exact), _relative_change(row))
         for row in rows
-        if _relative_change(row) not in TOO_SMALL
+        if exact or _relative_change(row) not in TOO_SMALL
     )
     return DiffSection(title, ("", "old", "new", "change"), shown)
 
@@ -122,29 +121,6 @@ def _field_label(change: FieldChange) -> str:
         return change.name
     unit = next((unit for unit in UNITS if change.name.endswith(unit)), "")
     return LABELS.get(change.name) or change.name.removesuffix(unit).replace("_", " ")
-
-
-def _format_value(change: FieldChange, value: Any) -> str:
-    """Return ``value`` as text, in the unit that the name of the changed field implies."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _clip_cell(value if isinstance(value, str) else str(value))
-    if change.name.endswith("_bytes"):
-        return format_gib(value)
-    if change.name == "wall_seconds":
-        return format_duration(value)
-    if change.name.endswith("_seconds"):
-        return format_seconds(value)
-    if change.name in ("mfu", "effective_share"):
-        return format_percent(value)
-    if change.name == "tokens_per_second":
-        return format_quantity(value)
-    if change.name == "energy_kwh":
-        return format_quantity(1e3 * value, "Wh")
-    if change.name.endswith("_hours"):
-        return format_without_exponent(value, 3)
-    return f"{value:,.2f}" if change.name == "cost" else f"{value:,}"
 
 
 def _relative_change(change: FieldChange) -> str:
@@ -163,15 +139,10 @@ def _relative_change(change: FieldChange) -> str:
     return f"{(new - old) / old * 100:+.1f} %"
 
 
-def _clip_cell(text: str) -> str:
-    return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 3]}..."
-
-
 def setting_changes_section(title: str, rows: tuple[FieldChange, ...]) -> DiffSection:
     """Return a section with one row per added, removed or changed setting."""
     shown = tuple(
-        (SIGNS[row.kind], row.name, _clip_cell(row.old or ""), _clip_cell(row.new or ""))
-        for row in rows
+        (SIGNS[row.kind], row.name, *clip_pair(row.old or "", row.new or "")) for row in rows
     )
     return DiffSection(title, ("", "name", "old", "new"), shown)
 
@@ -188,7 +159,7 @@ def _rank_section(moves: RankMoves | None) -> DiffSection:
     if not moves.has_changes:
         return DiffSection("ranks")
     rows = tuple(
-        (format_range(run.first_rank, run.last_rank), _clip_cell(run.old), _clip_cell(run.new))
+        (format_range(run.first_rank, run.last_rank), *clip_pair(run.old, run.new))
         for run in moves.moved_ranges[:MAX_RANGES]
     )
     title = "moved ranks" if rows else "ranks"
@@ -253,10 +224,37 @@ def _format_old_to_new(old: str, new: str) -> str:
 
 
 def _checkpoint_section(diff: Diff) -> DiffSection:
-    if not diff.has_changes or diff.checkpoint is None:
+    if not diff.has_planned_changes or diff.checkpoint is None:
         return DiffSection("checkpoint")
     notes = (CHECKPOINTS[diff.checkpoint.verdict], *diff.checkpoint.reasons)
     return DiffSection("checkpoint", notes=notes)
+
+
+def file_section(files: tuple[FileChange, ...], planned: bool) -> DiffSection:
+    """Return the lines that differ in files edited by hand, and the names of the other files.
+
+    If the plans do not differ, as ``planned`` says, the lines of all files are listed.
+    """
+    listed = [one for one in files if one.edited or not planned]
+    rows = tuple(
+        (f"{one.path}:{line.line}", *clip_pair(line.old, line.new))
+        for one in listed[:MAX_EDITED]
+        for line in one.lines
+    )
+    notes = [
+        f"{one.path}: {one.count - len(one.lines):,} more lines differ"
+        for one in listed[:MAX_EDITED]
+        if one.count > len(one.lines)
+    ]
+    for kind in ("added", "removed"):
+        if paths := [one.path for one in files if one.kind == kind]:
+            notes.append(f"{kind}: {', '.join(paths)}")
+    if edited := [one.path for one in files if one.edited]:
+        notes.append(f"edited after PARC wrote them: {', '.join(edited)}")
+    hidden = (one for one in files if one not in listed[:MAX_EDITED] and one.kind == "changed")
+    if others := [one.path for one in hidden if one.path not in SUMMARIES or not planned]:
+        notes.append(f"files that differ: {', '.join(others)}")
+    return DiffSection("files", ("file", "old", "new"), rows, tuple(notes))
 
 
 def diff_text(diff: Diff) -> str:
@@ -274,7 +272,7 @@ def render_plain_text(
 ) -> str:
     """Return a diff as plain text. ``names`` are the names of the old and the new side."""
     parts = [f"{names[0]} -> {names[1]}: {headline}\n"]
-    parts += [_section_text(section) for section in sections]
+    parts += [section_text(section) for section in sections]
     return "\n".join(parts)
 
 
@@ -283,18 +281,24 @@ def render_markdown(
 ) -> str:
     """Return a diff as Markdown. ``names`` are the names of the old and the new side."""
     parts = [f"### parc diff: `{names[0]}` → `{names[1]}`\n", f"**{headline}**\n"]
-    parts += ["\n".join(_section_markdown(section)) + "\n" for section in sections]
+    parts += [section_markdown(section) for section in sections]
     return "\n".join(parts)
 
 
-def _section_text(section: DiffSection) -> str:
+def section_text(section: DiffSection) -> str:
+    """Return a section as plain text: its title, then its table and notes, indented."""
     body = table(section.head, section.rows, left=len(section.head)) if section.rows else ""
     notes = "".join(f"{note}\n" for note in section.notes)
     indented = "".join(f"  {line}\n" for line in (body + notes).splitlines())
     return f"{section.title}\n{indented}"
 
 
-def _section_markdown(section: DiffSection) -> Iterator[str]:
+def section_markdown(section: DiffSection) -> str:
+    """Return a section as Markdown: a heading, a table and a list of notes."""
+    return "\n".join(_markdown_lines(section)) + "\n"
+
+
+def _markdown_lines(section: DiffSection) -> Iterator[str]:
     yield f"#### {section.title}\n"
     if section.rows:
         yield _markdown_row(section.head)
