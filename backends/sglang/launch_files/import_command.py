@@ -25,10 +25,16 @@ from parc.backends.shared.serving.import_service import (
     read_engine_command,
     take_extra_arguments,
 )
+from parc.backends.shared.serving.server_commands import (
+    contains_only_arguments,
+    flags_of_servers,
+    is_other_action,
+    report_other_servers,
+    server_starts,
+)
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
     LaunchFlag,
-    flags_in_statements,
     load_import_table,
     precedes_command,
     set_spec_field,
@@ -36,7 +42,7 @@ from parc.compiler.tools.importers.flags import (
     whole_number,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
-from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
+from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -62,22 +68,15 @@ _FACTORS = {"k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20, "": 1}
 
 
 def starts_sglang(words: list[Word]) -> bool:
-    """Return True if ``words`` start SGLang's server or are the arguments of PARC's script."""
-    return bool(server_starts(words))
+    """Return True if ``words`` start SGLang's server."""
+    return bool(server_starts(words, find_server))
 
 
-def server_starts(words: Iterable[Word]) -> dict[int, Word]:
-    """Return number of each statement that starts a server -> word that names the server."""
-    found = {one[0].statement: _server_start(one) for one in statements(words)}
-    return {number: word for number, word in found.items() if word is not None}
-
-
-def _server_start(statement: list[Word]) -> Word | None:
-    """Return the word of a statement that starts SGLang's server; None if there is none."""
+def find_server(statement: list[Word]) -> Word | None:
+    """Return the word of a statement that names SGLang's server; None if it starts none."""
     for word, after in pairwise([*statement, *statement[-1:]]):
-        if word.text == SERVER or (
-            word.text.rpartition("/")[2] == "sglang" and after.text == "serve"
-        ):
+        program = word.text.rpartition("/")[2] == "sglang" and after.text == "serve"
+        if (word.text == SERVER or program) and not is_other_action(statement):
             return word
     return None
 
@@ -98,25 +97,29 @@ def read_sglang_args(text: str, name: str, sink: Sink) -> Fragment | None:
     return read_engine_command(text, name, sink, command)
 
 
-def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
-    """Return the flags of the server under the names of ``flags.yaml``.
+def server_flags(words: list[Word], text: str) -> list[list[LaunchFlag]]:
+    """Return the flags of each server in the script ``text``, under the names of ``flags.yaml``.
 
-    Args:
-        words: words of a script.
-        from_parc: True if PARC emitted the script, whose commands differ only in few flags.
+    ``words`` are the words of the script.
     """
-    own = ("--port", "--dist-init-addr", "--nnodes") if from_parc else ()
+    is_own = _ENGINES.search(text) is not None
+    # The commands of PARC's script differ only in few flags.
+    own = ("--port", "--dist-init-addr", "--nnodes") if is_own else ()
     signs = (*TABLE.rows, *SIGNS, SERVER, "serve", *own)
-    starts = {one[0].statement: start for one in statements(words) if (start := _server_start(one))}
-    flags = [
-        _normalized_flag(flag)
-        for flag in flags_in_statements(words, signs)
-        if flag.name.startswith("--") and not precedes_command(flag, starts)
+    starts = {one.statement: one for one in server_starts(words, find_server)}
+    return [
+        named_flags(flag for flag in flags if not precedes_command(flag, starts))
+        for flags in flags_of_servers(words, text, find_server, signs, is_own)
     ]
-    old = any(flag.name == OLD_SWITCH for flag in flags)
+
+
+def named_flags(flags: Iterable[LaunchFlag]) -> list[LaunchFlag]:
+    """Return the flags of one server under their first names, without its old switches."""
+    found = [_normalized_flag(flag) for flag in flags if flag.name.startswith("--")]
+    old = any(flag.name == OLD_SWITCH for flag in found)
     return [
         replace(flag, name=DP) if old and flag.name == OLD_DP else flag
-        for flag in flags
+        for flag in found
         if flag.name != OLD_SWITCH
     ]
 
@@ -138,7 +141,9 @@ def read_words(words: list[Word], reading: Reading) -> None:
     engines = _ENGINES.search(reading.text)
     if engines is None and not starts_sglang(words):
         return
-    flags = server_flags(words, engines is not None)
+    servers = server_flags(words, reading.text)
+    flags = servers[0] if servers else []
+    report_other_servers(servers, {"--port", *OF_HOSTS}, reading)
     for word in (*(flag.word for flag in flags), *(one for one in words if one.text == OLD_SWITCH)):
         reading.account(word.span)
     replicas = next((flag for flag in flags if flag.name == OLD_DP), None)
@@ -210,11 +215,17 @@ def read_settings(text: str, name: str) -> dict[str, str]:
     words = shell_words(text, name)
     if not starts_sglang(words):
         return {}
-    flags = server_flags(words, _ENGINES.search(text) is not None)
+    flags = next(iter(server_flags(words, text)), [])
     found = {flag.name: flag.value for flag in flags}
     checkpoint = found.pop("--model-path", "")
     own = {flag: value for flag, value in found.items() if flag not in OF_HOSTS}
     return own | ({"MODEL": checkpoint} if checkpoint else {})
+
+
+def _confirms_sglang(text: str) -> bool:
+    """Return True if a file starts SGLang's server or contains only arguments."""
+    words = shell_words(text, "")
+    return starts_sglang(words) or contains_only_arguments(words)
 
 
 IMPORTERS = BackendImporters(
@@ -223,6 +234,7 @@ IMPORTERS = BackendImporters(
             read_sglang_args,
             "command of SGLang, or a script with it",
             (r"\bsglang\.launch_server\b", r"\bsglang[ \t]+serve\b"),
+            confirms=_confirms_sglang,
         )
     },
     LaunchLines(starts_sglang, read_words),
