@@ -16,7 +16,6 @@ from parc.backends.sglang.environment import PARTITION
 from parc.backends.sglang.extra_arguments import OLD_SWITCH, long_flag_name
 from parc.backends.sglang.launch_files.import_features import read_features
 from parc.backends.sglang.launch_files.import_rest import OF_HOSTS, read_formats
-from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.import_service import (
     EngineCommand,
     engines_line,
@@ -161,7 +160,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
         layout["replicas"] = int(engines[1])
     _pin_defaults({path for path in paths if path not in reading.spans}, reading)
     rest = read_features(read_formats(rest, reading), reading)
-    take_extra_arguments(rest, rows_of_known_flags(PACKAGE), planned_flags(), reading)
+    take_extra_arguments(rest, PACKAGE, planned_flags(), reading)
     finish_service(reading, "sglang")
 
 

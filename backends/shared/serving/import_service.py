@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    advise_removed_flag,
+    find_value_fault,
+    rows_of_known_flags,
+)
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
@@ -19,6 +23,7 @@ from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
+from parc.compiler.topology.readers.secret_values import is_secret
 
 
 @frozen
@@ -98,9 +103,19 @@ def finish_service(reading: Reading, engine: str) -> None:
     reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
 
 
+OTHER_HINT = "set the matching field of the job, if any"
+SECRET_HINT = "a file must not contain it: set launch.env.NAME: {from: environment}"
+"""Advice about a value that looks like a secret."""
+
+
+def is_secret_flag(name: str, values: Iterable[str]) -> bool:
+    """Return True if a value of the flag ``name`` looks like a secret."""
+    return any(is_secret(name, value) for value in values)
+
+
 def take_extra_arguments(
     flags: list[LaunchFlag],
-    rows: Mapping[str, Mapping[str, Any]],
+    package: str,
     planned: Collection[str],
     reading: Reading,
 ) -> None:
@@ -111,11 +126,12 @@ def take_extra_arguments(
 
     Args:
         flags: flags that set no field of the spec.
-        rows: known flags of the engine, by flag.
+        package: Python package of the engine.
         planned: flags that a plan determines.
         reading: the file, whose spec gets the arguments.
     """
     words: dict[str, tuple[str, ...]] = {}
+    rows = rows_of_known_flags(package)
     for flag in flags:
         row = rows.get(flag.name)
         takes = row.get("takes", 1) if row is not None else 1
@@ -125,12 +141,13 @@ def take_extra_arguments(
         dynamic = any("$" in value or "`" in value for value in values)
         argument = ExtraArgument(flag.name, values, 0)
         fault = None if row is None or dynamic else find_value_fault(argument, dict(row))
-        if row is None or dynamic or flag.name in planned or fault is not None:
+        secret = is_secret_flag(flag.name, values)
+        if row is None or dynamic or flag.name in planned or fault is not None or secret:
             text = " ".join((flag.name, *values))
-            hint = "set the matching field of the job, if any"
+            hint = advise_removed_flag(package, flag.name) if row is None else ""
             if fault is not None:
                 hint = f"{fault.message}: {fault.label}"
-            reading.leave_out(text, flag.word.span, hint)
+            reading.leave_out(text, flag.word.span, SECRET_HINT if secret else hint or OTHER_HINT)
         else:
             words[flag.name] = values
     if words:

@@ -129,7 +129,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     rest = take_flags(flags, TABLE.rows, reading)
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     kept = [flag for flag in rest if not _read_flag(flag, reading, engines is not None)]
-    take_extra_arguments(kept, rows_of_known_flags(PACKAGE), planned_flags(), reading)
+    take_extra_arguments(kept, PACKAGE, planned_flags(), reading)
     model = served_model(words)
     if model is not None and model.dynamic:
         reading.leave_out(f"{SERVER} {model.text}", model.span, "set model and job.checkpoint")

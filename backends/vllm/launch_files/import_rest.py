@@ -9,10 +9,16 @@ from typing import Any
 
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
+    advise_removed_flag,
     find_value_fault,
     rows_of_known_flags,
 )
-from parc.backends.shared.serving.import_service import engines_line
+from parc.backends.shared.serving.import_service import (
+    OTHER_HINT,
+    SECRET_HINT,
+    engines_line,
+    is_secret_flag,
+)
 from parc.backends.shared.serving.import_weight_format import read_weight_format
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
 from parc.backends.vllm.backend import DEFAULT_VERSION
@@ -138,14 +144,17 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
         planned = row is not None and (
             str(row.get("means", flag.name)).replace("--no-", "--", 1) in planned_flags()
         )
+        secret = is_secret_flag(flag.name, values)
         if (
             row is None
             or dynamic
             or planned
+            or secret
             or find_value_fault(ExtraArgument(flag.name, values, 0), row)
         ):
             text = " ".join((flag.name, *values))
-            reading.leave_out(text, flag.word.span, "set the matching field of the job, if any")
+            hint = advise_removed_flag(PACKAGE, flag.name) if row is None else ""
+            reading.leave_out(text, flag.word.span, SECRET_HINT if secret else hint or OTHER_HINT)
         else:
             words[flag.name] = values
     if words:

@@ -20,6 +20,7 @@ from parc.compiler.tools.importers.formats import (
     importers_by_backend,
     targets_of_launch,
 )
+from parc.compiler.tools.importers.fragment_secrets import without_secrets
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.import_manifest import import_manifest
 from parc.compiler.tools.importers.manifests import read_manifest
@@ -35,6 +36,7 @@ from parc.compiler.topology.readers.registry import (
     FileFormat,
     detect_format,
 )
+from parc.compiler.topology.readers.secret_values import hide_secrets
 
 INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
@@ -97,7 +99,7 @@ def read_files(
         _with_targets(kind, _read_file(formats[kind], (text, name), sink, keep))
         for kind, text, name in files
     ]
-    read = [fragment for fragment in fragments if fragment is not None]
+    read = [without_secrets(fragment) for fragment in fragments if fragment is not None]
     if len(read) < len(files) or sink.failed():
         return None
     if read[0].whole and len(read) == 1:
@@ -237,7 +239,8 @@ def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
         elif expected:
             pass
         elif command:
-            message = f"{name} starts a program that PARC cannot import: {command[:80]}"
+            shown = hide_secrets(" ".join(command.split()))[:80]
+            message = f"{name} starts a program that PARC cannot import: {shown}"
             hint = f"PARC can import {importable_launches()}"
         elif manifest:
             hint = "copy the command of a container into a script, and import the script"

@@ -16,6 +16,7 @@ from parc.compiler.topology.hostlist import (
     HostlistError,
     expand_host_list,
 )
+from parc.compiler.topology.readers.secret_values import hide_secrets
 
 MOST_FINDINGS = 50
 """Largest number of findings per file. A file of the wrong format would have one per line."""
@@ -157,9 +158,10 @@ class Reading:
     def leave_out(self, text: str, span: Span, hint: str = "") -> None:
         """Report that ``text`` of the file is not carried over to the spec (I04).
 
-        A note with the line number is always added, even if the report itself is ignored after
-        MOST_FINDINGS findings.
+        Values that look like secrets are hidden. A note with the line number is always added, even
+        if the report itself is ignored after MOST_FINDINGS findings.
         """
+        text = hide_secrets(text)
         finding = Finding(f"not carried over: {text[:80]}", help=hint)
         self.report("I04", finding, span)
         self.notes.append(f"not carried over, line {span.line}: {text[:LONGEST_TEXT]}")
