@@ -18,6 +18,7 @@ from parc.backends.sglang.launch_files.import_features import read_features
 from parc.backends.sglang.launch_files.import_rest import OF_HOSTS, read_formats
 from parc.backends.shared.serving.import_service import (
     EngineCommand,
+    check_block_tokens,
     engines_line,
     finish_service,
     read_catalog_model,
@@ -152,6 +153,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
         number = whole_number(replicas.values[0].text)
         set_spec_field(reading, "layout.replicas", number, replicas)
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
+    check_block_tokens(flags, "--page-size", reading)
     rest = [flag for flag in rest if flag.name not in TABLE.implied or flag.name == "--host"]
     read_catalog_model(reading)
     _divide_by_data_parallel_ranks(flags, reading)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
+from typing import get_args
 
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
@@ -13,6 +14,7 @@ from parc.backends.shared.extra_arguments import (
 )
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.spec.service_spec import ServiceSpec
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.script_commands import (
     launch_words,
@@ -90,6 +92,23 @@ def read_catalog_model(reading: Reading) -> None:
         reading.spec["model"] = model
     else:
         reading.notes.append(f"set model: the catalog has no entry for {named}")
+
+
+def check_block_tokens(flags: Iterable[LaunchFlag], name: str, reading: Reading) -> None:
+    """Report a size of cache blocks that a spec cannot contain, and leave it out (I04).
+
+    ``name`` is the flag that sets the size.
+    """
+    job = reading.spec.get("job", {})
+    valid = get_args(ServiceSpec.model_fields["block_tokens"].annotation)
+    if job.get("block_tokens", valid[0]) in valid:
+        return
+    number = job.pop("block_tokens")
+    reading.spans.pop("job.block_tokens", None)
+    for flag in flags:
+        if flag.name == name:
+            hint = f"valid values of job.block_tokens: {', '.join(map(str, valid))}"
+            reading.leave_out(f"{name} {number}", flag.word.span, hint)
 
 
 def finish_service(reading: Reading, engine: str) -> None:

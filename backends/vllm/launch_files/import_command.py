@@ -12,7 +12,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 from parc.backends.shared.extra_arguments import rows_of_known_flags
-from parc.backends.shared.serving.import_service import EngineCommand, read_engine_command
+from parc.backends.shared.serving.import_service import (
+    EngineCommand,
+    check_block_tokens,
+    read_engine_command,
+)
 from parc.backends.shared.serving.server_commands import (
     contains_only_arguments,
     flags_of_servers,
@@ -95,6 +99,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
         *take_flags([flag for flag in flags if flag not in symbolic], TABLE.rows, reading),
     ]
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
+    check_block_tokens(flags, "--block-size", reading)
     _read_checkpoint(words, reading)
     take_extra_arguments(read_features(read_formats(unknown, reading), reading), reading)
     pin_vllm_defaults(reading, {path for path in paths if path not in reading.spans})
