@@ -282,12 +282,33 @@ def _read_recompute(found: dict[str, Any], reading: Reading) -> None:
         found.pop(option, None)
 
 
+_DEGREE = re.compile(
+    r"[ \t]*(?:\[(?P<section>[^\]]*)\]|(?:data_parallel_shard|tensor_parallel|pipeline_parallel)"
+    r"_degree[ \t]*=)"
+)
+"""Matches the line of a section, or of a parallel size."""
+_SECTIONS = ("parallelism", "training", "experimental")
+"""Sections with parallel sizes; before 0.1, they were in ``training`` and ``experimental``."""
+
+
+def _is_titan_config(text: str) -> bool:
+    """Return True if a section of torchtitan sets a parallel size; other tools use other names."""
+    section = ""
+    for line in text.splitlines():
+        match = _DEGREE.match(line)
+        if match is not None and match["section"] is None and section in _SECTIONS:
+            return True
+        section = match["section"].strip() if match and match["section"] is not None else section
+    return False
+
+
 IMPORTERS = BackendImporters(
     {
         "torchtitan-toml": FileFormat(
             read_titan_toml,
             "TOML config of torchtitan before 0.3",
             (r"(?m)^[ \t]*(data_parallel_shard|tensor_parallel|pipeline_parallel)_degree[ \t]*=",),
+            confirms=_is_titan_config,
         )
     }
 )

@@ -6,6 +6,7 @@ Keys: https://www.deepspeed.ai/docs/config-json.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from parc.backends.deepspeed.derived_config import AIO_BLOCK_BYTES, AIO_QUEUE_DEPTH, AIO_THREADS
@@ -309,12 +310,21 @@ DEFAULTS = {
 }
 """Key -> value that DeepSpeed uses if the key is absent."""
 
+_OF_GPT_NEOX = re.compile(r'"(?:pipe[-_]parallel[-_]size|num[-_]attention[-_]heads)"\s*:')
+"""Matches keys of GPT-NeoX, whose configs contain DeepSpeed's keys and those of the model."""
+
+
+def _is_deepspeed_config(text: str) -> bool:
+    return _OF_GPT_NEOX.search(text) is None
+
+
 IMPORTERS = BackendImporters(
     {
         "deepspeed-json": FileFormat(
             read_deepspeed_json,
             "config of DeepSpeed",
             (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
+            confirms=_is_deepspeed_config,
         )
     },
     settings=FrameworkSettings("deepspeed", read_settings, DEFAULTS),

@@ -315,12 +315,17 @@ def starts_megatron(words: list[Word]) -> bool:
     return signs and find_program_of_others(words) is None
 
 
+_OF_JUBE = re.compile(r"(?m)^(?:parameterset:|<jube\b)")
+"""Matches a benchmark of JUBE, whose parameters are those of many different runs."""
+
+
 IMPORTERS = BackendImporters(
     {
         "megatron-args": FileFormat(
             read_megatron_args,
             "arguments of Megatron-LM, or a script with them",
             (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),
+            confirms=lambda text: _OF_JUBE.search(text) is None,
         )
     },
     LaunchLines(starts_megatron, read_words),
