@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from parc.backends.shared.extra_arguments import COUNTS
@@ -59,7 +60,9 @@ class ServerCommand:
     @property
     def flags(self) -> list[LaunchFlag]:
         """All flags of the command."""
-        return [flag for one in statements(self.words) for flag in split_flags(one)]
+        found = [flag for one in statements(self.words) for flag in split_flags(one)]
+        # Without a blank, a redirection is a part of the word: ``--trust-remote-code>log``.
+        return [replace(flag, name=re.split("[<>]", flag.name)[0]) for flag in found]
 
 
 def is_manifest_text(words: Iterable[Word]) -> bool:

@@ -170,6 +170,8 @@ def _check_characters(
 
 _NODES = re.compile(r"(?m)^\s*(?:- )?kind:\s*[\"']?(?:Node|List|NodeList)\b")
 """Matches the kind of a Kubernetes object that lists nodes."""
+_TOML = re.compile(r"(?m)^\[[\w.-]+\][ \t]*(?:#.*)?$")
+"""Matches the name of a section in TOML."""
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum file size in bytes; the node list of 16,384 hosts has about 40 MB."""
 
@@ -226,7 +228,7 @@ def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
     objects = read_manifest(text, name) if manifest else None
     kind = detect_format(text if objects is None else objects.script, formats)
     if kind is None:
-        command, line = launch_command(text, name)
+        command, line = ("", 1) if _TOML.search(text) else launch_command(text, name)
         kinds = ", ".join(import_formats())
         message = f"cannot detect the format of {name}"
         hint = expected or f"name the format as KIND of parc import; valid values: {kinds}"

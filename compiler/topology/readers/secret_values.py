@@ -11,11 +11,13 @@ _NAME = re.compile(
 """Matches the name of a flag or a variable with a secret, in capitals and with underscores."""
 _NO_SECRET = re.compile(r"[$<{`*].*|[0-9.]*|true|false|none|null|empty|dummy", re.I | re.S)
 """Matches a reference to a variable, a gap of a template, a number, or a usual placeholder."""
-_GIVEN = re.compile(
-    r"(?<![\w-])(?P<start>(?P<name>--?[A-Za-z][\w-]{0,63})(?:=|[ \t]+)[\"']?"
-    r"|(?P<variable>[A-Za-z_]\w{0,63})=[\"']?)(?P<value>[^\s\"']+)"
+_FLAG = re.compile(
+    r"(?<![\w-])(?P<start>(?P<name>--?[A-Za-z][\w-]{0,63})(?:=|[ \t]+)[\"']?)(?P<value>[^\s\"']+)"
 )
-"""Matches a flag or a variable with its value."""
+_VARIABLE = re.compile(
+    r"(?<![\w-])(?P<start>(?P<name>[A-Za-z_]\w{0,63})=[\"']?)(?P<value>[^\s\"']+)"
+)
+"""Matches a variable with its value."""
 _KNOWN_FORM = re.compile(r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{30,})")
 """Matches a token of Hugging Face, of an API like that of OpenAI, or of GitHub."""
 HIDDEN = "***"
@@ -34,7 +36,8 @@ def hide_secrets(text: str) -> str:
     """Return ``text`` with the values that look like secrets replaced by ``***``."""
 
     def hide(match: re.Match[str]) -> str:
-        name = match["name"] or match["variable"]
-        return match["start"] + HIDDEN if is_secret(name, match["value"]) else match[0]
+        secret = is_secret(match["name"], match["value"])
+        return match["start"] + HIDDEN if secret else match[0]
 
-    return _KNOWN_FORM.sub(HIDDEN, _GIVEN.sub(hide, text))
+    # A flag can have an assignment as its value: -e HF_TOKEN=...
+    return _KNOWN_FORM.sub(HIDDEN, _VARIABLE.sub(hide, _FLAG.sub(hide, text)))
