@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from typing import get_args
 
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
@@ -14,8 +13,7 @@ from parc.backends.shared.extra_arguments import (
 )
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.spec.service_spec import ServiceSpec
-from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.importers.flags import LaunchFlag, valid_block_tokens
 from parc.compiler.tools.importers.script_commands import (
     launch_words,
     read_environment,
@@ -100,7 +98,7 @@ def check_block_tokens(flags: Iterable[LaunchFlag], name: str, reading: Reading)
     ``name`` is the flag that sets the size.
     """
     job = reading.spec.get("job", {})
-    valid = get_args(ServiceSpec.model_fields["block_tokens"].annotation)
+    valid = valid_block_tokens()
     if job.get("block_tokens", valid[0]) in valid:
         return
     number = job.pop("block_tokens")

@@ -59,7 +59,7 @@ class ServerCommand:
 
     @property
     def flags(self) -> list[LaunchFlag]:
-        """All flags of the command."""
+        """Flags of the command, with their values."""
         found = [flag for one in statements(self.words) for flag in split_flags(one)]
         # Without a blank, a redirection is a part of the word: ``--trust-remote-code>log``.
         return [replace(flag, name=re.split("[<>]", flag.name)[0]) for flag in found]
