@@ -18,7 +18,7 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements, split_flags
 from parc.compiler.tools.importers.manifest_arguments import join_manifest_arguments
 from parc.compiler.tools.importers.script_commands import USED, starts_program
-from parc.compiler.tools.importers.shell_words import MOST_WORDS, PIECE, Word, statements
+from parc.compiler.tools.importers.shell_words import PIECE, Word, statements
 from parc.compiler.topology.readers.reader_state import Reading
 
 FindServer = Callable[[list[Word]], Word | None]
@@ -34,6 +34,8 @@ _MESSAGE = re.compile(
 )
 _VALUE = re.compile(r"\w\+?=(?:[\"'(]?[^\s\"']*|\([^)]*|\"[^\"]*)$")
 """Matches the start of a command up to a value that it assigns."""
+MOST_WORDS = 50_000
+"""Maximum number of words of all commands that are read; each can use all variables again."""
 LONGEST_PREFIX = 400
 """Number of characters before a variable in which its command begins."""
 _COMMAND_END = re.compile(r"(?<!\\)\n|[;&|]")
@@ -173,18 +175,19 @@ def report_other_servers(
 
     ``shared`` are flags that PARC sets itself for each server of a job, such as ``--port``.
     """
-    if len(servers) < 2:
-        return
-    first = {(flag.name, flag.value) for flag in servers[0]}
-    own = {id(flag.word) for flag in servers[0]}
+    settings = [
+        {(flag.name, flag.value) for flag in flags if flag.name not in shared} for flags in servers
+    ]
+    own = {id(flag.word) for flag in servers[0]} if servers else ()
     for flag in distinct_flags(servers[1:]):
         reading.account(flag.word.span)
-        equal = (flag.name, flag.value) in first or flag.name in shared
+        equal = (flag.name, flag.value) in settings[0] or flag.name in shared
         if id(flag.word) not in own and not equal:
             text = " ".join((flag.name, flag.value)).rstrip()
             hint = "it is a flag of another server: import the command of that server alone"
             reading.leave_out(text, flag.word.span, hint)
-    reading.notes.append(f"the script starts {len(servers)} servers: this is the first one")
+    if any(one != settings[0] for one in settings[1:]):
+        reading.notes.append(f"the script starts {len(servers)} servers: this is the first one")
 
 
 def read_server_commands(
@@ -204,6 +207,7 @@ class _CommandReader:
     def __init__(self, words: Sequence[Word], text: str, starts: Sequence[Word]) -> None:
         self._text = text = join_manifest_arguments(text)
         self._left = MOST_WORDS
+        """Number of words that further commands can have."""
         self._starts = starts
         lines = [0, *(match.end() for match in re.finditer("\n", text))]
         located = [(lines[one.span.line - 1] + one.span.column - 1, one) for one in words]
@@ -355,14 +359,13 @@ class _CommandReader:
         """Return the command with the words ``own`` and those of the variables ``used``."""
         chosen = {id(word): word for word in own}
         first = self._offset[id(start)]
-        for name in self._reachable(used):
+        names = self._reachable(used)
+        # Each command can use all variables again.
+        self._left -= len(own) + sum(len(self._values.get(name, ())) for name in names)
+        for name in names if self._left > 0 else ():
             value = self._values.get(name, ())
             # The words before the start belong to a launcher.
             whole = self._start_in.get(name) is not start
             chosen |= {id(one): one for one in value if whole or self._offset[id(one)] >= first}
-        # Each command can use all variables again.
-        self._left -= len(chosen)
-        if self._left < 0:
-            return ServerCommand(start, (start,))
         ordered = sorted(chosen.values(), key=lambda one: self._offset[id(one)])
         return ServerCommand(start, tuple(ordered))
