@@ -111,6 +111,19 @@ def test_a_file_with_arguments_only_is_still_read(text: str) -> None:
     assert found.fragment.spec["layout"]["tp"] == 4
 
 
+def test_a_command_that_is_only_printed_is_no_second_server() -> None:
+    command = "CMD=(vllm serve Qwen/Qwen3-8B --tensor-parallel-size 2)\n"
+    start = '"${CMD[@]}" --seed 1 > log 2>&1 &\n'
+    for printed in ('write_command out.txt "${CMD[@]}"\n', 'echo "${CMD[@]}" --x 1\n'):
+        assert "servers" not in notes(command + printed + start)
+        assert spec(command + printed + start)["launch"]["args"] == ["--seed", "1"]
+    # If nothing else starts the command, a function of the script does.
+    assert spec(f'{command}run_server "${{CMD[@]}}" --seed 1\n')["launch"]["args"] == [
+        "--seed",
+        "1",
+    ]
+
+
 def test_two_servers_have_their_own_ports() -> None:
     one, two = (f"CUDA_VISIBLE_DEVICES={n} {VLLM} --port 8{n + 1}00 &\n" for n in (0, 1))
     client = "python3 bench.py --model m --port 8000\n"

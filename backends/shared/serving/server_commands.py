@@ -32,6 +32,12 @@ _USE = re.compile(r"\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?\"?")
 _MESSAGE = re.compile(
     r"\s*(?:echo|printf|log|info|warn|error|die|usage|cat|export|unset|test|\[)\b"
 )
+_BEFORE_COMMAND = re.compile(
+    r"(?:\s|\w+=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*\s|(?:if|then|do|else|while|until|!|\{|\()(?=\s))*"
+    r"[\"']?(?:$|(?:\S*/)?(?:exec|nohup|setsid|eval|time|env|srun|mpirun|stdbuf|timeout|numactl|taskset"
+    r"|bash|sh|ssh|docker|podman|apptainer|singularity|sudo|command|nice|xargs|unbuffer)\s)"
+)
+"""Matches the start of a command up to the program, with the launchers before it."""
 _VALUE = re.compile(r"\w\+?=(?:[\"'(]?[^\s\"']*|\([^)]*|\"[^\"]*)$")
 """Matches the start of a command up to a value that it assigns."""
 MOST_WORDS = 50_000
@@ -306,22 +312,35 @@ class _CommandReader:
         The value can contain another variable, which contains the start of the server.
         """
         origin = self._origins()
-        done = 0
-        for match in _USE.finditer(self._text) if origin else ():
-            name = origin.get(match[1])
-            if name is None or match.start() < done:
+        uses = list(self._uses(origin)) if origin else []
+        run = {origin[match[1]] for match, before in uses if _BEFORE_COMMAND.match(before)}
+        done, passed = 0, set(run)
+        for match, before in uses:
+            name = origin[match[1]]
+            # A function that gets the command as its argument may only print it.
+            is_run = _BEFORE_COMMAND.match(before) is not None or name not in passed
+            if match.start() < done or not is_run:
                 continue
-            before = self._start_of_command(match.start())
-            if _MESSAGE.match(before) or _VALUE.search(before):
-                continue
-            if before.count('"') % 2 and not match[0].endswith('"'):
-                quote = self._text.find('"', match.end())
-                done = len(self._text) if quote < 0 else quote
-            else:
-                done = self._end_of_command(match.end(), len(self._text))
+            passed.add(name)
+            done = self._end_of_use(match, before)
             own = self._words_between(match.end(), done)
             used = [match[1], *USED.findall(self._text, match.end(), done)]
             yield match.start(), name, self._command(self._start_in[name], own, used)
+
+    def _uses(self, names: Collection[str]) -> Iterator[tuple[re.Match[str], str]]:
+        """Yield (use, part of its command before it) of the variables that are not only printed."""
+        for match in _USE.finditer(self._text):
+            if match[1] in names:
+                before = self._start_of_command(match.start())
+                if not (_MESSAGE.match(before) or _VALUE.search(before)):
+                    yield match, before
+
+    def _end_of_use(self, use: re.Match[str], before: str) -> int:
+        """Return the offset at which the command with the variable ``use`` ends."""
+        if before.count('"') % 2 and not use[0].endswith('"'):
+            quote = self._text.find('"', use.end())
+            return len(self._text) if quote < 0 else quote
+        return self._end_of_command(use.end(), len(self._text))
 
     def _origins(self) -> dict[str, str]:
         """Return variable -> variable in its value, or itself, that starts a server."""
