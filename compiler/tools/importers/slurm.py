@@ -21,12 +21,21 @@ from parc.compiler.tools.importers.flags import (
     split_option,
     take_flags,
 )
-from parc.compiler.tools.importers.formats import declared_importers, targets_of_launch
+from parc.compiler.tools.importers.formats import (
+    declared_importers,
+    leave_framework_open,
+    targets_of_launch,
+)
 from parc.compiler.tools.importers.launch_commands import (
     framework_words,
     read_mounts,
 )
-from parc.compiler.tools.importers.script_commands import launch_words, read_script
+from parc.compiler.tools.importers.script_commands import (
+    is_script_from_parc,
+    launch_statement,
+    launch_words,
+    read_script,
+)
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.document import DocumentNode, read_document
@@ -111,6 +120,8 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
         launch.read(framework_words(words), reading)
         if targets := targets_of_launch(reading.spec, backend):
             reading.spec["emit"] = targets
+    elif program := _started_program(words, reading):
+        leave_framework_open(program, reading)
     report_unread_parts(words, reading, launch is not None)
     slurm = reading.spec.get("launch", {}).get("slurm", {})
     if "container_mounts" in slurm and "container_image" not in slurm:
@@ -122,6 +133,20 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
             "I02", "this file contains no #SBATCH line and no known launch line", reading.span()
         )
     return reading.fragment()
+
+
+def _started_program(words: list[Word], reading: Reading) -> str:
+    """Return the program that the script starts on the ranks.
+
+    The result is empty if the script starts none, and for a batch script of PARC.
+    """
+    if is_script_from_parc(reading.text):
+        return ""
+    program = reading.spec.get("launch", {}).get("program")
+    if program is not None:
+        return str(program)
+    launch = launch_statement(words)
+    return " ".join([word.text for word in words if word.statement == launch][:4])
 
 
 def _read_directive(line: InputLine, start: int, reading: Reading) -> None:
