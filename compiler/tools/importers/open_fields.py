@@ -82,8 +82,16 @@ def find_open_fields(
             are not values of flags.
         reading: spec fields that were read so far.
     """
-    paths = {table[flag.name].path for flag in flags if flag.name in table}
-    opened = {path for path in paths if path not in reading.spans}
+    opened = {
+        table[flag.name].path
+        for flag in flags
+        if flag.name in table
+        and (
+            table[flag.name].path not in reading.spans
+            # Several flags of one field often belong to branches of the script.
+            or any(word.dynamic for word in flag.values[:1])
+        )
+    }
     read = {path for field in reading.spans for path in (field, field.rpartition(".")[0])}
     for flag in flags:
         if flag.name not in table:
@@ -97,6 +105,17 @@ def find_open_fields(
             "fields that no flag sets stay open; without these arguments, set them to the defaults",
         )
     return OpenFields(opened, reading.spans, bool(arguments))
+
+
+def remove_values(spec: dict[str, Any], paths: Iterable[str]) -> None:
+    """Remove the fields at ``paths`` from a spec fragment: a later flag has an unknown value."""
+    for path in paths:
+        *above, last = path.split(".")
+        node: Any = spec
+        for key in above:
+            node = node.get(key) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.pop(last, None)
 
 
 def fields_of_unread_flag(
