@@ -63,6 +63,7 @@ ELSEWHERE: dict[str, str] = {
             "R06",
             "R13",
             "S14",
+            "X30",
         ),
         "tests/lint/scripts.py",
     ),
