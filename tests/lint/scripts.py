@@ -339,30 +339,6 @@ CASES: tuple[Case, ...] = (
     ("I02", DEEPSPEED, (('"stage": 3', '"stage": 4'),), "stage"),
     ("R04", DEEPSPEED, (('"fp16": {"enabled": false}', '"fp16": {"enabled": true}'),), "fp16"),
     ("R14", DEEPSPEED, (('"stage": 3', '"stage": 2'),), "offload_param"),
-    (
-        "X30",
-        DEEPSPEED,
-        (('"offload_param": {"device": "cpu"}', '"cpu_offload_param": true'),),
-        "cpu_offload_param",
-    ),
-    (
-        "X30",
-        DEEPSPEED,
-        (
-            (
-                '"gradient_clipping": 1.0,',
-                '"optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},\n'
-                '  "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 5e-5}},',
-            ),
-        ),
-        '"lr"',
-    ),
-    (
-        "X01",
-        DEEPSPEED,
-        (('"gradient_clipping": 1.0', '"offload_optimizer": {"device": "cpu"}'),),
-        '"offload_optimizer"',
-    ),
     ("R14", DEEPSPEED, (('"stage": 3', '"stage": 0'), ("_param", "_optimizer")), "_optimizer"),
     ("X01", DEEPSPEED, (("gradient_clipping", "gradient_clipp1ng"),), "gradient_clipp1ng"),
     ("X11", MEGATRON, (_more("--lr 1e-4 --min-lr 1e-3"),), "--min-lr"),

@@ -93,8 +93,8 @@ def leave_framework_open(program: str, reading: Reading) -> None:
     """
     reading.spec["emit"] = []
     reading.notes.append(
-        f"emit is empty, because PARC does not recognize the framework of {program}: list it in "
-        "emit, with the launchers, such as emit: [fsdp, slurm, torchrun]"
+        f"emit is empty, because PARC does not recognize the framework of {program}: list its "
+        "framework and the launchers in emit, such as [FRAMEWORK, slurm, torchrun]"
     )
 
 

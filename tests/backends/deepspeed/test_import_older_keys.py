@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.tools.lint.lint_file import lint_text
+from parc.compiler.tools.lint.options import LintOptions
 from tests.topology.reading import read
 
 
@@ -65,3 +67,37 @@ def test_the_rate_after_the_warm_up_is_imported(schedule: str, rate: float) -> N
     assert spec["job"]["learning_rate"] == rate
     replaced = "optimizer.params.lr: 1e-05" if rate == 5e-5 else "warmup_max_lr: 5e-05"
     assert f"{replaced}" in text
+
+
+def linted(**keys: Any) -> list[tuple[str, str]]:
+    """Return (code, line of the file) of each finding that lint reports in a config."""
+    config = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, **keys}
+    text = json.dumps(config, indent=1)
+    sink, _ = lint_text(text, "ds.json", LintOptions())
+    lines = text.splitlines()
+    return [
+        (one.code.removeprefix("PARC-"), lines[one.span.line - 1].strip().partition(":")[0])
+        for one in sink.diagnostics
+        if one.span is not None
+    ]
+
+
+def test_lint_reports_deprecated_and_misplaced_keys() -> None:
+    assert linted(zero_optimization={"stage": 2, "cpu_offload": True}) == [("X30", '"cpu_offload"')]
+    assert linted(zero_optimization={"stage": 2, "cpu_offload": False}) == []
+    misplaced = linted(zero_optimization={"stage": 3}, offload_param={"device": "cpu"})
+    assert misplaced == [("X01", '"offload_param"')]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rate", "found"),
+    [("WarmupLR", 5e-5, ["X30"]), ("WarmupLR", 1e-5, []), ("WarmupLR", "auto", [])],
+)
+def test_lint_compares_the_rates_of_optimizer_and_schedule(
+    schedule: str, rate: object, found: list[str]
+) -> None:
+    findings = linted(
+        optimizer={"type": "AdamW", "params": {"lr": 1e-5}},
+        scheduler={"type": schedule, "params": {"warmup_max_lr": rate}},
+    )
+    assert findings == [(code, '"lr"') for code in found]
