@@ -15,7 +15,7 @@ from parc.compiler.tools.importers.formats import (
     targets_with_launchers,
 )
 from parc.compiler.topology.readers.document import DocumentNode, leaves_by_path, read_document
-from parc.compiler.topology.readers.reader_state import Fragment, Reading
+from parc.compiler.topology.readers.reader_state import WRITTEN_BY_HAND, Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 SIZES = {
@@ -60,7 +60,7 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
 
     Keys without a field in the spec are reported (I04).
     """
-    reading = Reading(text, name, sink)
+    reading = Reading(text, name, sink, WRITTEN_BY_HAND)
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None

@@ -13,7 +13,7 @@ from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_op
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.reader_state import Fragment, Reading
+from parc.compiler.topology.readers.reader_state import WRITTEN_BY_HAND, Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -52,7 +52,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
 
     Keys without a field in the spec are reported (I04).
     """
-    reading = Reading(text, name, sink)
+    reading = Reading(text, name, sink, WRITTEN_BY_HAND)
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None

@@ -243,6 +243,7 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
         sink.report("I02", finding, span=_span_of_key(zero, "stage"))
         return
     _check_partial_offload(zero, stage, sink)
+    _check_offload_sections(zero, sink)
     for key, least in LEAST_STAGE.items():
         value = zero.value.get(key)
         requested = value.get("device") if isinstance(value, dict) else value
@@ -253,6 +254,20 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
                 fix=f"stage: {least}",
             )
             sink.report("R14", finding, span=_span_of_key(zero, key))
+
+
+def _check_offload_sections(zero: DocumentNode, sink: Sink) -> None:
+    """Report offload settings that are no section (F03), which DeepSpeed's model rejects."""
+    for key in ("offload_optimizer", "offload_param"):
+        value = zero.value.get(key)
+        if value is None or value == "auto" or isinstance(value, dict):
+            continue
+        finding = Finding(
+            f"{key} is {json.dumps(value)[:40]}, but DeepSpeed expects a section",
+            label="DeepSpeed rejects this value",
+            help='write a section, such as {"device": "cpu"}, or remove the key',
+        )
+        sink.report("F03", finding, span=_span_of_key(zero, key))
 
 
 def _check_partial_offload(zero: DocumentNode, stage: int, sink: Sink) -> None:

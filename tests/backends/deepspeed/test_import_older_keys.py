@@ -101,3 +101,13 @@ def test_lint_compares_the_rates_of_optimizer_and_schedule(
         scheduler={"type": schedule, "params": {"warmup_max_lr": rate}},
     )
     assert findings == [(code, '"lr"') for code in found]
+
+
+@pytest.mark.parametrize("value", [False, True, "cpu"])
+def test_import_and_lint_reject_an_offload_setting_that_is_no_section(value: object) -> None:
+    zero = {"stage": 3, "offload_param": value}
+    assert linted(zero_optimization=zero) == [("F03", '"offload_param"')]
+    config = json.dumps({"train_batch_size": 8, "zero_optimization": zero})
+    _, sink = read("deepspeed-json", config)
+    (error,) = (one for one in sink.diagnostics if one.code == "PARC-I02")
+    assert error.finding.help == "correct the value, or remove the key"
