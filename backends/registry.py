@@ -29,9 +29,9 @@ BUILT_IN: tuple[Declaration, ...] = (
         checkpoints=".checkpoints",
         # The commands of NVIDIA BioNeMo 2, which is built on Megatron-Core.
         programs_of_others=(
-            *("train_esm2", "finetune_esm2", "infer_esm2", "bionemo-esm2-train"),
-            *("train_geneformer", "finetune_geneformer", "infer_geneformer"),
-            *("bionemo-geneformer-train", "train_evo2", "predict_evo2", "infer_evo2"),
+            *("train_esm2", "finetune_esm2", "infer_esm2", "bionemo-esm2-train", "train_evo2"),
+            *("train_geneformer", "finetune_geneformer", "infer_geneformer", "predict_evo2"),
+            *("bionemo-geneformer-train", "infer_evo2"),
         ),
         binds_layout=True,
         default_for=("train",),
@@ -115,14 +115,12 @@ BUILT_IN: tuple[Declaration, ...] = (
         package="parc.backends.tensorrt_llm",
         serving=".backend",
         launchers=("trtllm-serve",),
+        srun_options=("--mpi=pmix",),
         linter=".launch_files.lint",
         importers=(".launch_files.import_command",),
         binds_layout=True,
         verifier=".verify",
-        launch_fields=(
-            *(field for field in LAUNCH if field != "master_port"),
-            *("port", "load_balancer"),
-        ),
+        launch_fields=(*LAUNCH[:4], *LAUNCH[5:], "port", "load_balancer"),  # no master_port
     ),
     Declaration(
         name="kubernetes",

@@ -6,7 +6,7 @@ Source of the flags: SGLang 0.5.23, python/sglang/srt/server_args.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,8 @@ from parc.backends.sglang.environment import PARTITION
 from parc.backends.sglang.extra_arguments import OLD_SWITCH, long_flag_name
 from parc.backends.sglang.launch_files.import_features import read_features
 from parc.backends.sglang.launch_files.import_rest import OF_HOSTS, read_formats
+from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.import_open_fields import ServerFlags, open_fields_of_server
 from parc.backends.shared.serving.import_service import (
     EngineCommand,
     check_block_tokens,
@@ -42,6 +44,7 @@ from parc.compiler.tools.importers.flags import (
     whole_number,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
+from parc.compiler.tools.importers.open_fields import set_defaults
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
@@ -57,6 +60,11 @@ SIGNS = ("--tp-size", "--tp", "--tensor-parallel-size", "--mem-fraction-static",
 """Flags of an inference server: all flags of a statement with one of them belong to the server."""
 LAYOUT_DEFAULTS: dict[str, Any] = {"tp": 1, "pp": 1, "dp": 1, "ep": "off", "replicas": 1}
 """``layout`` field -> SGLang's value if the command does not have the flag."""
+SUBJECTS = {"layout.ep": r"--enable-deepep-moe|--expert-parallel(?!-size)\S*"}
+"""Spec field -> flags without a row in the import table that can set it."""
+_SERVER_FLAGS = ServerFlags(
+    "SGLang", TABLE.rows, rows_of_known_flags(PACKAGE), SUBJECTS, (SERVER, "serve")
+)
 SETTING_DEFAULTS = {
     **{TP: "1", "--pp-size": "1", DP: "1", "--ep-size": "1", "--page-size": "1"},
     **{"--dtype": "auto", "--kv-cache-dtype": "auto", "--port": "30000", "--host": "127.0.0.1"},
@@ -152,15 +160,15 @@ def read_words(words: list[Word], reading: Reading) -> None:
         # Without attention data parallelism, --dp-size starts copies of the engine.
         number = whole_number(replicas.values[0].text)
         set_spec_field(reading, "layout.replicas", number, replicas)
-    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     check_block_tokens(flags, "--page-size", reading)
+    opened = open_fields_of_server(flags, words, _SERVER_FLAGS, reading)
     rest = [flag for flag in rest if flag.name not in TABLE.implied or flag.name == "--host"]
     read_catalog_model(reading)
     _divide_by_data_parallel_ranks(flags, reading)
     layout = reading.spec.setdefault("layout", {})
     if engines is not None and engines[1] != "one":
         layout["replicas"] = int(engines[1])
-    _pin_defaults({path for path in paths if path not in reading.spans}, reading)
+    _pin_defaults(opened, reading)
     rest = read_features(read_formats(rest, reading), reading)
     take_extra_arguments(rest, PACKAGE, planned_flags(), reading)
     finish_service(reading, "sglang")
@@ -186,15 +194,13 @@ def _divide_by_data_parallel_ranks(flags: Iterable[LaunchFlag], reading: Reading
             reading.spec[section][field] = value // dp
 
 
-def _pin_defaults(unsure: set[str], reading: Reading) -> None:
+def _pin_defaults(unsure: Collection[str], reading: Reading) -> None:
     """Set the ``layout`` fields whose flags are absent to SGLang's defaults.
 
-    ``unsure`` contains the paths of fields whose flags have values that are known only at run time.
+    ``unsure`` contains the paths of fields whose values are unknown.
     """
     layout = reading.spec["layout"]
-    for field, value in LAYOUT_DEFAULTS.items():
-        if f"layout.{field}" not in unsure:
-            layout.setdefault(field, value)
+    set_defaults(layout, "layout", LAYOUT_DEFAULTS, unsure)
     # All-to-all backends use all ranks of a stage (arg_groups/overrides.py, _a2a_ep_size).
     if layout.get("all2all", "allgather_reducescatter") != "allgather_reducescatter":
         layout["ep"] = "on"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.import_open_fields import ServerFlags, open_fields_of_server
 from parc.backends.shared.serving.import_service import (
     EngineCommand,
     engines_line,
@@ -39,6 +40,7 @@ from parc.compiler.tools.importers.flags import (
     take_flags,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
+from parc.compiler.tools.importers.open_fields import set_defaults
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
@@ -50,6 +52,9 @@ OF_HOSTS = frozenset(("--nnodes", "--node_rank", "--head", "--host", "--gpus_per
 """Flags about hosts, which PARC's script sets for each host."""
 LAYOUT_DEFAULTS: dict[str, Any] = {"tp": 1, "pp": 1, "ep": "off", "replicas": 1}
 """``layout`` field -> value of TensorRT-LLM if the command does not have the flag."""
+_SERVER_FLAGS = ServerFlags(
+    "TensorRT-LLM", TABLE.rows, rows_of_known_flags(PACKAGE), {}, (SERVER, START)
+)
 SETTING_DEFAULTS = {
     **{"--tp_size": "1", "--pp_size": "1", "--port": "8000", "--host": "localhost"},
     **{"--backend": "pytorch", MEMORY: "0.9"},
@@ -127,7 +132,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     for flag in flags:
         reading.account(flag.word.span)
     rest = take_flags(flags, TABLE.rows, reading)
-    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
+    opened = open_fields_of_server(flags, words, _SERVER_FLAGS, reading)
     kept = [flag for flag in rest if not _read_flag(flag, reading, engines is not None)]
     take_extra_arguments(kept, PACKAGE, planned_flags(), reading)
     model = served_model(words)
@@ -142,11 +147,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
         reading.notes.append("the settings in config.yaml are not read: import it by itself")
     if engines is not None and engines[1] != "one":
         layout["replicas"] = int(engines[1])
-    for field, value in LAYOUT_DEFAULTS.items():
-        path = f"layout.{field}"
-        # fields whose flags have values that are known only at run time stay open
-        if path not in paths or path in reading.spans:
-            layout.setdefault(field, value)
+    set_defaults(layout, "layout", LAYOUT_DEFAULTS, opened)
     finish_service(reading, NAME)
 
 

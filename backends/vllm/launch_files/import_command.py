@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.import_open_fields import ServerFlags, open_fields_of_server
 from parc.backends.shared.serving.import_service import (
     EngineCommand,
     check_block_tokens,
@@ -30,6 +31,7 @@ from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.backends.vllm.launch_files.import_features import read_features
 from parc.backends.vllm.launch_files.import_rest import (
     OF_HOSTS,
+    SUBJECTS,
     is_script_from_parc,
     parse_length,
     pin_vllm_defaults,
@@ -98,11 +100,11 @@ def read_words(words: list[Word], reading: Reading) -> None:
         *symbolic,
         *take_flags([flag for flag in flags if flag not in symbolic], TABLE.rows, reading),
     ]
-    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     check_block_tokens(flags, "--block-size", reading)
+    opened = open_fields_of_server(flags, words, _SERVER_FLAGS, reading)
     _read_checkpoint(words, reading)
     take_extra_arguments(read_features(read_formats(unknown, reading), reading), reading)
-    pin_vllm_defaults(reading, {path for path in paths if path not in reading.spans})
+    pin_vllm_defaults(reading, opened)
     # A server has no program; the launcher may still start one, such as a benchmark.
     program = reading.spec.get("launch", {}).pop("program", None)
     if program is not None:
@@ -207,6 +209,13 @@ _API_SERVER = re.compile(
     r"|(?:\S*/)?vllm/entrypoints/(?:openai/)?api_server\.py"
 )
 _MAIN_MODULES = ("vllm.entrypoints.cli.main", "vllm.scripts")
+_SERVER_FLAGS = ServerFlags(
+    "vLLM",
+    TABLE.rows,
+    rows_of_known_flags(PACKAGE),
+    SUBJECTS,
+    ("serve", "vllm.entrypoints.openai.api_server"),
+)
 
 
 def _set_checkpoint(word: Word, reading: Reading) -> None:

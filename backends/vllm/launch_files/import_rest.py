@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from parc.backends.shared.extra_arguments import (
@@ -25,6 +25,7 @@ from parc.backends.vllm.backend import DEFAULT_VERSION
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import normalize_flag
 from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field, whole_number
+from parc.compiler.tools.importers.open_fields import set_defaults
 from parc.compiler.topology.readers.reader_state import Reading
 
 LAYOUT_DEFAULTS: dict[str, Any] = {
@@ -32,6 +33,8 @@ LAYOUT_DEFAULTS: dict[str, Any] = {
 }
 """``layout`` field -> vLLM's value if the command does not have the flag. In a spec, most absent
 fields mean that PARC chooses the value."""
+SUBJECTS = {"layout.tp": r"--tp\S*", "layout.ep": r"--(?:enable-)?(?:expert-parallel|ep)\S*"}
+"""Spec field -> flags without a row in the import table that can set it."""
 CACHES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "bfloat16": "bf16"}
 BALANCERS = {
     "--data-parallel-hybrid-lb": "hybrid",
@@ -163,19 +166,16 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
         ]
 
 
-def pin_vllm_defaults(reading: Reading, unsure: set[str]) -> None:
+def pin_vllm_defaults(reading: Reading, unsure: Collection[str]) -> None:
     """Set the ``layout`` fields whose flags are absent to vLLM's defaults.
 
-    ``unsure`` contains the paths of fields whose flags have values that are known only at run time.
-    These fields are not set.
+    ``unsure`` contains the paths of fields whose values are unknown. These fields are not set.
     """
     layout = reading.spec.setdefault("layout", {})
     engines = _ENGINES.search(reading.text)
     if engines is not None and engines[1] != "one":
         layout["replicas"] = int(engines[1])
-    for field, value in LAYOUT_DEFAULTS.items():
-        if f"layout.{field}" not in unsure:
-            layout.setdefault(field, value)
+    set_defaults(layout, "layout", LAYOUT_DEFAULTS, unsure)
     env = reading.spec.get("launch", {}).get("env", {})
     stages = env.get(PARTITION, "")
     if re.fullmatch(r"[0-9]{1,5}(,[0-9]{1,5})*", stages):

@@ -33,19 +33,16 @@ def import_manifest(
         return None
     reading = Reading(*file, sink)
     spec: dict[str, Any] = deepcopy(dict(fragment.spec))
-    found = [
-        (pod, one)
-        for pod in manifest.pods
-        for one in pod.containers
-        if one.is_started and one.gpus is not None
-    ]
+    found = [(pod, one) for pod in manifest.pods for one in pod.containers if one.is_started]
+    # A container with GPUs is the server; others may prepare it.
+    found = [(pod, one) for pod, one in found if one.gpus is not None] or found[:1]
     if found:
         pod, container = found[0]
         _read_hosts(found, spec, reading)
         _read_environment(container, spec, reading)
         settings = {"image": container.image, "namespace": pod.namespace}
         known = {key: value for key, value in settings.items() if value}
-        if known:
+        if known and manifest.platform == "kubernetes":
             spec.setdefault("launch", {}).setdefault("kubernetes", {}).update(known)
     for pod in manifest.pods:
         for key, span in (*pod.unread, *(key for one in pod.containers for key in one.unread)):
@@ -63,20 +60,20 @@ def import_manifest(
 def _read_hosts(found: list[tuple[Pod, Container]], spec: dict[str, Any], reading: Reading) -> None:
     """Set the number of hosts, which are pods, their GPUs, and the number of engines."""
     pod, container = found[0]
-    assert container.gpus is not None
-    gpus = container.gpus.number
     # A LeaderWorkerSet has one template for the leaders and one for all other pods.
     pods = pod.replicas * pod.size
     if pod.kind != "LeaderWorkerSet":
         pods = sum({id(one): one.replicas for one, _ in found}.values())
     cluster = spec.setdefault("cluster", {})
-    if not gpus or not isinstance(cluster.get("node", {}), Mapping):
-        return
     engine_hosts = pod.size if pod.size > 1 else int(cluster.get("nodes", 1))
-    cluster["node"] = {**cluster.get("node", {}), "gpus_per_node": gpus}
-    cluster["nodes"] = pods
-    reading.spans["cluster.node.gpus_per_node"] = container.gpus.span
-    reading.notes.append(f"each pod counts as a host; pods: {pods}, GPUs per pod: {gpus}")
+    gpus = container.gpus.number if container.gpus is not None else None
+    if gpus and container.gpus is not None and isinstance(cluster.get("node", {}), Mapping):
+        cluster["node"] = {**cluster.get("node", {}), "gpus_per_node": gpus}
+        cluster["nodes"] = pods
+        reading.spans["cluster.node.gpus_per_node"] = container.gpus.span
+        reading.notes.append(f"each pod counts as a host; pods: {pods}, GPUs per pod: {gpus}")
+    if not cluster:
+        del spec["cluster"]
     if spec.get("job", {}).get("kind") == "serve" and pods % engine_hosts == 0:
         layout = spec.setdefault("layout", {})
         if layout.get("replicas", 1) == 1:

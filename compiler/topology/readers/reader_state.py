@@ -18,6 +18,8 @@ from parc.compiler.topology.hostlist import (
 )
 from parc.compiler.topology.readers.secret_values import hide_secrets
 
+WRITTEN_BY_HAND = "correct the value, or remove the key"
+"""Help for errors in configs, which people write."""
 MOST_FINDINGS = 50
 """Largest number of findings per file. A file of the wrong format would have one per line."""
 UNCHANGED = "use the unchanged output of the command that docs/import.md lists for this format"
@@ -105,8 +107,12 @@ class InputLine:
 class Reading:
     """Hosts, spec keys and findings that a reader has collected from one file."""
 
-    def __init__(self, text: str, file: str, sink: Sink) -> None:
-        """Start to read the file ``file``, whose content is ``text``."""
+    def __init__(self, text: str, file: str, sink: Sink, hint: str = UNCHANGED) -> None:
+        """Start to read the file ``file``, whose content is ``text``.
+
+        ``hint`` is the help of errors in the file (I02) that have no help of their own.
+        """
+        self._hint = hint
         self.text, self.file, self.sink = text, file, sink
         self.is_valid = True
         self.notes: list[str] = []
@@ -142,7 +148,7 @@ class Reading:
         if isinstance(finding, str):
             finding = Finding(finding)
         if code == "I02" and not finding.help:
-            finding = replace(finding, help=UNCHANGED)
+            finding = replace(finding, help=self._hint)
         if self._errors <= MOST_FINDINGS:
             self.sink.report(code, finding, span=span)
 
