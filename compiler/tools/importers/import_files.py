@@ -20,7 +20,6 @@ from parc.compiler.tools.importers.formats import (
     importers_by_backend,
     targets_of_launch,
 )
-from parc.compiler.tools.importers.fragment_secrets import without_secrets
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.import_manifest import import_manifest
 from parc.compiler.tools.importers.manifests import read_manifest
@@ -29,6 +28,7 @@ from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.cluster_section import merge_fragments
+from parc.compiler.topology.readers.fragment_secrets import without_secrets
 from parc.compiler.topology.readers.reader_state import UNCHANGED, Fragment, HostFilter
 from parc.compiler.topology.readers.registry import (
     DETECTED_IN,
