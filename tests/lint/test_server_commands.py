@@ -124,11 +124,32 @@ def test_a_command_that_is_only_printed_is_no_second_server() -> None:
     ]
 
 
+def test_commands_after_the_server_prepare_nothing() -> None:
+    before = "module load cuda\nexport NCCL_DEBUG=INFO\n"
+    after = f"sleep 5\nmodule load python\nexport OMP_NUM_THREADS=1\nvllm bench serve\n{CLIENT}"
+    script = f"{before}{VLLM} --seed 1 &\n{after}"
+    assert spec(script)["launch"]["setup"] == ["module load cuda"]
+    assert spec(script)["launch"]["env"] == {"NCCL_DEBUG": "INFO"}
+    shown = notes(script)
+    assert "not carried over, line 3" not in shown
+    for line, text in (
+        (5, "module load python"),
+        (6, "export OMP"),
+        (7, "vllm bench"),
+        (8, "python3"),
+    ):
+        assert f"not carried over, line {line}: {text}" in shown
+    # A function can be called after the variables are set.
+    called = f"run() {{\n  {VLLM}\n}}\nexport NCCL_DEBUG=INFO\nrun\n"
+    assert spec(called)["launch"]["env"] == {"NCCL_DEBUG": "INFO"}
+
+
 def test_two_servers_have_their_own_ports() -> None:
     one, two = (f"CUDA_VISIBLE_DEVICES={n} {VLLM} --port 8{n + 1}00 &\n" for n in (0, 1))
     client = "python3 bench.py --model m --port 8000\n"
     assert codes(one + two + client) == []
     assert spec(one + two + client)["launch"]["port"] == 8100
+    assert "the script starts 2 servers: this is the first one" in notes(one + two + client)
     assert codes(one + one.replace("=0", "=1")) == ["L10"]
 
 

@@ -28,6 +28,7 @@ TOKEN = "hf_" + "a1B2" * 8
 def test_secrets_are_recognized(name: str, value: str) -> None:
     assert is_secret(name, value)
     assert value not in hide_secrets(f"run {name}={value} more")
+    assert value not in hide_secrets(f"{name}: '{value}'") or name.startswith("-")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,30 @@ def test_an_import_repeats_no_secret(script: str) -> None:
     assert found is not None
     shown = [*found.fragment.notes, str(found.fragment.spec)]
     shown += [f"{one.finding}" for one in sink.diagnostics]
+    assert SECRET not in "\n".join(shown)
+
+
+MANIFEST = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: server}
+spec:
+  containers:
+    - name: vllm
+      image: vllm/vllm-openai:v1
+      args: [--model, org/model, --api-key, SECRET]
+      env:
+        - {name: HF_TOKEN, value: SECRET}
+      resources: {limits: {nvidia.com/gpu: 1}}
+"""
+
+
+def test_a_manifest_repeats_no_secret() -> None:
+    sink = Sink()
+    found = import_files("auto", [(MANIFEST.replace("SECRET", SECRET), "pod.yaml")], sink)
+    assert found is not None
+    assert found.fragment.spec["launch"]["env"]["HF_TOKEN"] == {"from": "environment"}
+    shown = [*found.fragment.notes, str(found.fragment.spec), *map(str, sink.diagnostics)]
     assert SECRET not in "\n".join(shown)
 
 

@@ -100,6 +100,7 @@ def read_sglang_args(text: str, name: str, sink: Sink) -> Fragment | None:
         "python3 -m sglang.launch_server --model-path MODEL --tp 8",
         starts_sglang,
         read_words,
+        find_server,
         PARTITION,
     )
     return read_engine_command(text, name, sink, command)

@@ -11,15 +11,23 @@ from parc.backends.shared.extra_arguments import (
     find_value_fault,
     rows_of_known_flags,
 )
+from parc.backends.shared.serving.server_commands import (
+    FindServer,
+    is_manifest_text,
+    server_starts,
+)
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, valid_block_tokens
 from parc.compiler.tools.importers.script_commands import (
+    launch_command,
     launch_words,
     read_environment,
     read_script,
+    unlaunched_commands,
 )
-from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.importers.setup_commands import lines_inside_functions
+from parc.compiler.tools.importers.shell_words import ASSIGNMENT, Word, statements
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
@@ -38,6 +46,8 @@ class EngineCommand:
     """Function that returns True if the words start the engine."""
     read_words: Callable[[list[Word], Reading], None]
     """Function that stores the model and the flags of the command."""
+    find: FindServer
+    """Function that returns the word of a statement that names the server."""
     partition: str = ""
     """Variable with the number of layers per pipeline stage; empty if the engine has none."""
 
@@ -68,7 +78,9 @@ def read_engine_command(
         }
         read_environment([word for word in words if word.statement in stages], reading)
     elif command.starts(words):
-        read_script(words, reading)
+        before, later = _split_at_server(words, reading, command.find)
+        read_script(before, reading)
+        _report_later_commands(later, reading)
     command.read_words(words, reading)
     report_unread_parts(words, reading)
     if "layout" not in reading.spec and reading.is_valid:
@@ -78,6 +90,42 @@ def read_engine_command(
         )
         reading.report_error("I02", finding, reading.span())
     return reading.fragment()
+
+
+def _split_at_server(
+    words: list[Word], reading: Reading, find: FindServer
+) -> tuple[list[Word], list[Word]]:
+    """Return (words up to the command that starts the first server, words of later commands).
+
+    All words belong to the first part if the server runs later than its words are written, in a
+    variable or a function, and in files of YAML.
+    """
+    starts = server_starts(words, find)
+    if not starts or is_manifest_text(words):
+        return words, []
+    first = starts[0]
+    is_array = ASSIGNMENT.fullmatch(
+        next(one for one in words if one.statement == first.statement).text
+    )
+    is_late = is_array is not None and is_array[2] == ""
+    if is_late or first.variable or first.span.line in lines_inside_functions(reading.text):
+        return words, []
+    numbers = {one.statement for one in words if one.span <= first.span} | {first.statement}
+    kept = [one for one in words if one.statement in numbers]
+    return kept, [one for one in words if one.statement not in numbers]
+
+
+def _report_later_commands(words: list[Word], reading: Reading) -> None:
+    """Report the commands after the one that starts the server (I04)."""
+    found = dict(unlaunched_commands(reading.text, reading.file))
+    command, line = launch_command(reading.text, reading.file)
+    groups = {one[0].span.line: one for one in reversed(statements(words))}
+    for number, (first, *rest) in sorted(groups.items()):
+        text = command if number == line else found.get(number)
+        if first.text == "export":  # for programs that start later
+            text = " ".join(word.text for word in (first, *rest))
+        if text:
+            reading.leave_out(text, first.span, "PARC's launch script starts only the server")
 
 
 def read_catalog_model(reading: Reading) -> None:

@@ -181,8 +181,11 @@ def report_other_servers(
 
     ``shared`` are flags that PARC sets itself for each server of a job, such as ``--port``.
     """
+    # Commands that differ only in flags about hosts start parts of one server.
+    of_hosts = set(shared) - {"--port"}
     settings = [
-        {(flag.name, flag.value) for flag in flags if flag.name not in shared} for flags in servers
+        {(flag.name, flag.value) for flag in flags if flag.name not in of_hosts}
+        for flags in servers
     ]
     own = {id(flag.word) for flag in servers[0]} if servers else ()
     for flag in distinct_flags(servers[1:]):

@@ -82,7 +82,11 @@ def read_trtllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     (I02).
     """
     command = EngineCommand(
-        "TensorRT-LLM", "trtllm-serve MODEL --tp_size 8", starts_tensorrt_llm, read_words
+        "TensorRT-LLM",
+        "trtllm-serve MODEL --tp_size 8",
+        starts_tensorrt_llm,
+        read_words,
+        find_server,
     )
     return read_engine_command(text, name, sink, command)
 

@@ -78,7 +78,9 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     Arguments that have no spec field are reported (I04), and so is a file without such a command
     (I02).
     """
-    command = EngineCommand("vLLM", "vllm serve MODEL -tp 8", starts_vllm, read_words, PARTITION)
+    command = EngineCommand(
+        "vLLM", "vllm serve MODEL -tp 8", starts_vllm, read_words, find_server, PARTITION
+    )
     return read_engine_command(text, name, sink, command)
 
 

@@ -15,7 +15,7 @@ _FLAG = re.compile(
     r"(?<![\w-])(?P<start>(?P<name>--?[A-Za-z][\w-]{0,63})(?:=|[ \t]+)[\"']?)(?P<value>[^\s\"']+)"
 )
 _VARIABLE = re.compile(
-    r"(?<![\w-])(?P<start>(?P<name>[A-Za-z_]\w{0,63})=[\"']?)(?P<value>[^\s\"']+)"
+    r"(?<![\w-])(?P<start>(?P<name>[A-Za-z_]\w{0,63})(?:=|:[ \t]+)[\"']?)(?P<value>[^\s\"']+)"
 )
 """Matches a variable with its value."""
 _KNOWN_FORM = re.compile(r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{30,})")
