@@ -28,7 +28,6 @@ from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.service_files import read_service_file
 from parc.compiler.tools.importers.slurm import read_sbatch
-from parc.compiler.tools.importers.squeue import read_squeue
 from parc.compiler.topology.readers.cluster_section import merge_fragments
 from parc.compiler.topology.readers.reader_state import UNCHANGED, Fragment, HostFilter
 from parc.compiler.topology.readers.registry import (
@@ -37,6 +36,7 @@ from parc.compiler.topology.readers.registry import (
     FileFormat,
     detect_format,
 )
+from parc.compiler.topology.readers.squeue import read_squeue
 
 INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
