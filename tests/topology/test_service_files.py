@@ -187,3 +187,23 @@ def test_a_manifest_is_read_in_any_order_and_without_a_gpu_limit(order: tuple[in
 @pytest.mark.parametrize("text", ["services: [", "services:\n  a: *b\n", "type: service\n"])
 def test_damaged_files_are_no_service_files(text: str) -> None:
     assert import_files("auto", [(text, "given.yaml")], Sink()) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x\n  b: *x\n  extraArgs: [--tp]\n",
+        "services: &x\n  a: *x\n",
+        "extraArgs: &x [*x]\n",
+        "\n".join(
+            [
+                "a0: &a0 {extraArgs: [x]}",
+                *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)),
+            ]
+        ),
+        f"extraArgs: {'[' * 300}{']' * 300}\n",
+        "type: service\ncommands: &x [*x]\nresources: {gpu: [*x]}\nenv: {a: *x}\n",
+    ],
+)
+def test_aliases_and_deep_values_end(text: str) -> None:
+    import_files("vllm-args", [(text, "given.yaml")], Sink())

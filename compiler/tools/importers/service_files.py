@@ -69,6 +69,43 @@ class _Gpus:
     type: LocatedText | None = None
 
 
+_Section = tuple[tuple[tuple[dict[str, Node], str], ...], MappingNode]
+"""(mappings above a section, each with the key that leads to it; the section)."""
+
+
+def _walk(
+    node: Node, trail: tuple[tuple[dict[str, Node], str], ...], seen: set[int]
+) -> Iterator[_Section]:
+    """Yield each mapping below ``node`` once; aliases repeat nodes."""
+    if id(node) in seen or len(trail) > DEEPEST:
+        return
+    seen.add(id(node))
+    if isinstance(node, MappingNode):
+        yield trail, node
+    keys = yaml_mapping(node)
+    for key, value in keys.items():
+        yield from _walk(value, (*trail, (keys, key)), seen)
+    for item in yaml_items(node):
+        yield from _walk(item, trail, seen)
+
+
+def _engine_section(
+    section: _Section,
+) -> tuple[tuple[tuple[dict[str, Node], str], ...], MappingNode, str] | None:
+    """Return the section with the command of its engine; None without ``extraArgs`` of one."""
+    trail, node = section
+    keys = yaml_mapping(node)
+    if not isinstance(keys.get("extraArgs"), SequenceNode):
+        return None
+    image = keys.get("image")
+    names = [*(key for _, key in trail), yaml_text(image)]
+    text = " ".join([*names, yaml_text(yaml_mapping(image).get("repository"))]).lower()
+    for one in all_declarations():
+        if one.entry_points and one.name in text:
+            return trail, node, one.entry_points[0][1]
+    return None
+
+
 def _pod(
     kind: str, name: str, replicas: int, container: Container, unread: list[tuple[str, Span]]
 ) -> Pod:
@@ -167,56 +204,36 @@ class _ServiceReader:
 
     def read_values(self, root: Node) -> Manifest | None:
         """Read the values of a chart whose section names an engine and lists its ``extraArgs``."""
-        found = next(self._engine_sections(root, "", 0), None)
+        sections = list(_walk(root, (), set()))
+        found = next(filter(None, map(_engine_section, sections)), None)
         if found is None:
             return None
-        name, node, entry = found
-        keys = yaml_mapping(node)
+        trail, node, entry = found
+        keys, name = yaml_mapping(node), ".".join(key for _, key in trail)
         self._keep_values(entry, keys)
         limits = yaml_mapping(yaml_mapping(keys.get("resources")).get("limits"))
         gpus = next((self._located(limits[one], node) for one in GPUS if one in limits), None)
         image = yaml_mapping(keys.get("image"))
-        replicas = next(self._replicas(root, 0), 0)
         unread = self._shown(keys, ("model", "extraArgs", "image"))
         if image:
             parts = [yaml_text(image.get(one)) for one in ("repository", "tag")]
             unread.append((f"image {':'.join(filter(None, parts))}", self._span(keys["image"])))
         container = self._container(node, {}, _Gpus(gpus))
-        self._pods.append(_pod("section", name, replicas, container, unread))
-        self._others += self._beside(root, node) or []
+        self._pods.append(_pod("section", name, self._replicas(sections), container, unread))
+        for above, key in trail:
+            self._others += self._shown(above, (key,))
         return self._manifest("helm")
 
-    def _beside(self, above: Node, section: Node) -> list[tuple[str, Span]] | None:
-        """Return the keys beside the path to ``section``; None if it is not in ``above``."""
-        if above is section:
-            return []
-        keys = yaml_mapping(above)
-        for key, value in keys.items():
-            if (found := self._beside(value, section)) is not None:
-                return [*found, *self._shown(keys, (key,))]
-        inside = (self._beside(item, section) for item in yaml_items(above))
-        return next((found for found in inside if found is not None), None)
-
-    def _engine_sections(
-        self, node: Node, name: str, depth: int
-    ) -> Iterator[tuple[str, MappingNode, str]]:
-        """Yield (dotted name, section, command of the engine) of sections with ``extraArgs``."""
-        keys = yaml_mapping(node)
-        if isinstance(node, MappingNode) and isinstance(keys.get("extraArgs"), SequenceNode):
-            image = keys.get("image")
-            texts = f"{name} {yaml_text(image)} {yaml_text(yaml_mapping(image).get('repository'))}"
-            entries = (
-                one.entry_points[0][1]
-                for one in all_declarations()
-                if one.entry_points and one.name in texts.lower()
-            )
-            yield from ((name, node, entry) for entry in entries)
-        if depth < DEEPEST:
-            for key, value in keys.items():
-                inner = f"{name}.{key}".removeprefix(".")
-                yield from self._engine_sections(value, inner, depth + 1)
-            for item in yaml_items(node):
-                yield from self._engine_sections(item, name, depth + 1)
+    def _replicas(self, sections: list[_Section]) -> int:
+        """Return the first number of replicas in the values; 0 if they contain none."""
+        numbers = (
+            self._located(keys[key], node).number
+            for _, node in sections
+            for keys in (yaml_mapping(node),)
+            for key in ("replicaCount", "replicas")
+            if key in keys
+        )
+        return next(filter(None, numbers), 0)
 
     def _keep_values(self, entry: str, keys: Mapping[str, Node]) -> None:
         """Keep the model and the arguments as the command of the engine."""
@@ -236,16 +253,6 @@ class _ServiceReader:
         for number in range(first, end + 1):
             line = lines.get(number, "")
             self._commands.keep_line(number, f"{line} \\" if number < end else f"{line} {_ADDED}")
-
-    def _replicas(self, node: Node, depth: int) -> Iterator[int]:
-        """Yield the numbers of replicas in a section of the values."""
-        for key, value in yaml_mapping(node).items() if depth < DEEPEST else ():
-            if key in ("replicaCount", "replicas") and (
-                number := self._located(value, node).number
-            ):
-                yield number
-            for inner in (value, *yaml_items(value)):
-                yield from self._replicas(inner, depth + 1)
 
     def _container(self, node: Node, keys: Mapping[str, Node], gpus: _Gpus) -> Container:
         """Return the container of a section; its environment is in ``keys``."""
