@@ -24,11 +24,19 @@ def read_gpu_type(flag: LaunchFlag, text: str, reading: Reading) -> None:
     types = [found[1] for one in parts if (found := _TYPED.match(one)) and found[1] != "gpu"]
     if not types or "gpu" in reading.spec.get("cluster", {}):
         return
-    names = find_gpus(types[0])
-    if len(names) == 1:
-        set_spec_field(reading, "cluster.gpu", names[0], flag)
+    gpu, which = gpu_of_type(types[0])
+    if gpu is not None:
+        set_spec_field(reading, "cluster.gpu", gpu, flag)
         return
-    which = f"one of {', '.join(names[:_MOST])}" if names else "its name in parc catalog gpus"
-    note = f"GPU type {types[0]}, line {flag.word.span.line}: set cluster.gpu to {which}"
+    note = f"GPU type {types[0]}, line {flag.word.span.line}: {which}"
     if note not in reading.notes:
         reading.notes.append(note)
+
+
+def gpu_of_type(name: str) -> tuple[str | None, str]:
+    """Return (GPU of the catalog that ``name`` means, advice if it is None)."""
+    names = find_gpus(name)
+    if len(names) == 1:
+        return names[0], ""
+    which = f"one of {', '.join(names[:_MOST])}" if names else "its name in parc catalog gpus"
+    return None, f"set cluster.gpu to {which}"

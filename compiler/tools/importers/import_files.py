@@ -26,8 +26,8 @@ from parc.compiler.tools.importers.manifests import read_manifest
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
+from parc.compiler.tools.importers.service_files import read_service_file
 from parc.compiler.tools.importers.slurm import read_sbatch
-from parc.compiler.tools.importers.squeue import read_squeue
 from parc.compiler.topology.readers.cluster_section import merge_fragments
 from parc.compiler.topology.readers.fragment_secrets import without_secrets
 from parc.compiler.topology.readers.reader_state import UNCHANGED, Fragment, HostFilter
@@ -38,6 +38,7 @@ from parc.compiler.topology.readers.registry import (
     detect_format,
 )
 from parc.compiler.topology.readers.secret_values import hide_secrets
+from parc.compiler.topology.readers.squeue import read_squeue
 
 INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
@@ -122,7 +123,8 @@ def _read_file(
     form: FileFormat, file: tuple[str, str], sink: Sink, keep: HostFilter | None
 ) -> Fragment | None:
     if keep is None or form.selecting_reader is None:
-        manifest = read_manifest(*file) if form not in OWN.values() else None
+        own = form in OWN.values()
+        manifest = None if own else read_manifest(*file) or read_service_file(*file)
         if manifest is not None:
             return import_manifest(manifest, file, sink, form.reader)
         return form.reader(*file, sink)
@@ -226,7 +228,7 @@ def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
     formats = dict(import_formats())
     if manifest:  # the signs of a list of nodes also match other objects of Kubernetes
         del formats["k8s-nodes"]
-    objects = read_manifest(text, name) if manifest else None
+    objects = read_manifest(text, name) if manifest else read_service_file(text, name)
     kind = detect_format(text if objects is None else objects.script, formats)
     if kind is None:
         command, line = ("", 1) if _TOML.search(text) else launch_command(text, name)

@@ -9,6 +9,7 @@ from typing import Any
 
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Sink
+from parc.compiler.tools.importers.gpu_types import gpu_of_type
 from parc.compiler.tools.importers.manifests import Container, Manifest, Pod
 from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
@@ -69,12 +70,19 @@ def _read_hosts(found: list[tuple[Pod, Container]], spec: dict[str, Any], readin
     gpus = container.gpus.number if container.gpus is not None else None
     if gpus and container.gpus is not None and isinstance(cluster.get("node", {}), Mapping):
         cluster["node"] = {**cluster.get("node", {}), "gpus_per_node": gpus}
-        cluster["nodes"] = pods
+        cluster["nodes"] = max(pods, 1)
         reading.spans["cluster.node.gpus_per_node"] = container.gpus.span
         reading.notes.append(f"each pod counts as a host; pods: {pods}, GPUs per pod: {gpus}")
+    if container.gpu_type is not None:
+        gpu, advice = gpu_of_type(container.gpu_type.text)
+        if gpu is not None:
+            cluster["gpu"] = gpu
+        else:
+            line = container.gpu_type.span.line
+            reading.notes.append(f"GPU type {container.gpu_type.text}, line {line}: {advice}")
     if not cluster:
         del spec["cluster"]
-    if spec.get("job", {}).get("kind") == "serve" and pods % engine_hosts == 0:
+    if spec.get("job", {}).get("kind") == "serve" and pods and pods % engine_hosts == 0:
         layout = spec.setdefault("layout", {})
         if layout.get("replicas", 1) == 1:
             layout["replicas"] = pods // engine_hosts

@@ -64,6 +64,8 @@ class Container:
     """(variable, value, position) of each variable; the value is None if it is in a Secret."""
     unread: tuple[tuple[str, Span], ...]
     """Keys that this class does not describe."""
+    gpu_type: LocatedText | None = None
+    """Type of its GPUs; None if the file names none."""
 
 
 @frozen
@@ -74,7 +76,8 @@ class Pod:
     name: str
     namespace: str
     replicas: int
-    """Number of pods or, for a LeaderWorkerSet, of groups of pods."""
+    """Number of pods or, for a LeaderWorkerSet, of groups of pods; 0 if the file does not state
+    it."""
     size: int
     """Pods per group of a LeaderWorkerSet; else 1."""
     labels: frozenset[tuple[str, str]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from parc.compiler.diagnostics import Span
@@ -23,6 +24,8 @@ from parc.compiler.topology.readers.reader_state import Reading
 _REDIRECTION = re.compile(r"[0-9&]?[<>]")
 _NAME = re.compile(r"\$\{?(\w+)(?:\[[@*]\])?\}?")
 """Matches a word that is a variable or all items of an array; the group is its name."""
+_CAN_BE_FLAG = re.compile(r"[$`](?!\w+/|\{\w+\}/)|\{\{|\}\}\{\{")
+"""Matches a word that can be a flag: its start is unknown, and it is not a path below a folder."""
 SHORTEST_START = 6
 """Fewest characters of a flag that counts as the start of a longer one."""
 
@@ -147,21 +150,29 @@ def unknown_arguments(
         text: script; arrays that it assigns are known.
     """
     values = {
-        (value.span.line, value.span.column)
+        _position(value)
         for flag in flags
         for value in _values(flag, 0 if "=" in flag.word.text else takes(flag))
     }
+    own = {_position(flag.word) for flag in flags}
     arrays = set(ARRAY.findall(text))
     found = []
     for command in commands:
         ends = (at for at, word in enumerate(command) if _REDIRECTION.match(word.text))
-        for word in command[: next(ends, None)]:
+        for before, word in pairwise([None, *command[: next(ends, None)]]):
+            if word is None or _CAN_BE_FLAG.match(word.text) is None or word.is_flag:
+                continue
+            # A flag of another program, such as -v of docker, is taken to have one value.
+            other = before is not None and before.is_flag and _position(before) not in own
             name = _NAME.fullmatch(word.text)
             known = name is not None and name[1] in arrays
-            value = (word.span.line, word.span.column) in values
-            if word.dynamic and not (known or value or word.is_flag or "=" in word.text):
+            if not (known or other or _position(word) in values):
                 found.append(word)
     return found
+
+
+def _position(word: Word) -> tuple[int, int]:
+    return word.span.line, word.span.column
 
 
 def _values(flag: LaunchFlag, number: int) -> Iterator[Word]:
