@@ -100,6 +100,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         package="parc.backends.tensorrt_llm",
         serving=".backend",
         launchers=("trtllm-serve",),
+        srun_options=("--mpi=pmix",),
         linter=".launch_files.lint",
         importers=(".launch_files.import_command",),
         binds_layout=True,

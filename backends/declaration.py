@@ -87,6 +87,9 @@ class Declaration:
     launch_fields: tuple[str, ...] = LAUNCH
     """Fields below ``launch`` of the spec that affect the emitted files; the name of a section
     stands for all of its fields. If a spec sets a field that no target uses, PARC warns (E13)."""
+    srun_options: tuple[str, ...] = ()
+    """Options with which scripts of PARC start the launcher by srun, such as ``--mpi=pmix``; the
+    import of a script does not report them."""
     needs_framework: bool = False
     """True for a launcher that starts the framework's program with the files that the framework
     emits; PARC rejects ``emit`` without the framework (E15)."""

@@ -9,9 +9,13 @@ from typing import Any
 
 from parc.backends.value_range import LAST_PORT
 from parc.compiler.diagnostics import Sink
-from parc.compiler.tools.importers.formats import BackendImporters
+from parc.compiler.tools.importers.formats import (
+    BackendImporters,
+    leave_framework_open,
+    targets_with_launchers,
+)
 from parc.compiler.topology.readers.document import DocumentNode, leaves_by_path, read_document
-from parc.compiler.topology.readers.reader_state import Fragment, Reading
+from parc.compiler.topology.readers.reader_state import WRITTEN_BY_HAND, Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 SIZES = {
@@ -56,11 +60,12 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
 
     Keys without a field in the spec are reported (I04).
     """
-    reading = Reading(text, name, sink)
+    reading = Reading(text, name, sink, WRITTEN_BY_HAND)
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None
     found = leaves_by_path(root)
+    kind = str(root.value.get("distributed_type", "NO"))
     layout = _read_sizes(found) | _read_sharding(found)
     job = {}
     precision = found.get("mixed_precision")
@@ -74,6 +79,8 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
         "launch": {"master_port": port} if port else {},
     }
     reading.spec = {key: section for key, section in sections.items() if section}
+    if reading.spec:
+        _set_targets(kind, reading)
     for key, node in found.items():
         if key not in SET_BY_LAUNCHERS and node.value not in WRITTEN.get(key, ()):
             hint = "import this file alone" if key.endswith("deepspeed_config_file") else ""
@@ -81,6 +88,17 @@ def read_accelerate_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     if not reading.spec and reading.is_valid:
         reading.report_error("I02", "this config sets no field of a spec", root.span)
     return reading.fragment()
+
+
+def _set_targets(kind: str, reading: Reading) -> None:
+    """Set the frameworks of ``emit`` from the ``distributed_type`` of the config.
+
+    ``emit: [accelerate]`` is set where the fragment is finished.
+    """
+    if kind == "DEEPSPEED":
+        reading.spec["emit"] = targets_with_launchers(reading.spec, "accelerate", "deepspeed")
+    elif kind not in ("FSDP", "MULTI_GPU", "NO", "False"):  # YAML reads NO as false
+        leave_framework_open(f"distributed_type {kind[:40]}", reading)
 
 
 def _pop_number(nodes: dict[str, DocumentNode], key: str, most: int = 999_999) -> int | None:

@@ -22,6 +22,7 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.similar_names import close_matches
 
 PACKAGE = "parc.backends.deepspeed"
+ZERO = "zero_optimization"
 TYPO = 0.82
 """Similarity (0 to 1) above which an unknown key counts as a misspelling of a known key.
 
@@ -74,6 +75,9 @@ def check_config_key(section: str, key: str, value: Any, version: str) -> Findin
     if _rejects_unknown_keys(section, version) and value != "auto":
         message = f"DeepSpeed {version} rejects the unknown key {key[:60]!r} in {section}"
         return Finding(message, label, help=hint, fix=near)
+    if not section and "_" in key and f"{ZERO}.{key}" in known_keys():
+        message = f"DeepSpeed {version} silently ignores the key {key!r} outside of {ZERO}"
+        return Finding(message, f"this is a key of {ZERO}", help=f"move {key} into {ZERO}")
     # An unknown key that resembles no known one may belong to the user's program; DeepSpeed ignores
     # it at the top level.
     if row is None and not near:

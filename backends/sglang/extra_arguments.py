@@ -9,10 +9,12 @@ from parc.backends.sglang.coupled_flags import COUPLINGS
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     expand_abbreviation,
+    explain_removed_flag,
     explain_unestimated_flag,
     find_value_fault,
     fix_unknown_flag,
     parse_extra_arguments,
+    removed_flags,
     report_broken_couplings,
     report_extra_arguments,
     rows_of_known_flags,
@@ -75,7 +77,13 @@ def _find_flag_fault(
 
 
 def explain_unknown_flag(flag: str) -> Finding:
-    """Return the finding that SGLang has no such flag (F01); its help suggests similar flags."""
+    """Return the finding that SGLang has no such flag (F01).
+
+    The finding names the replacement of a removed flag, or suggests similar flags.
+    """
+    removed = removed_flags(PACKAGE).get(flag)
+    if removed is not None:
+        return explain_removed_flag("SGLang 0.5.23", flag, removed)
     near = close_matches(flag, rows_of_known_flags(PACKAGE), 3)
     return Finding(
         f"SGLang 0.5.23 has no flag {flag[:60]}",

@@ -83,6 +83,41 @@ def bounds_outside_parser(package: str) -> dict[str, dict[str, float]]:
     return {flag: bounds for rows in table.values() for flag, bounds in rows.items()}
 
 
+@cache
+def removed_flags(package: str) -> dict[str, dict[str, str]]:
+    """Return the rows of ``removed_flags.json`` in ``package`` by flag; empty without this file.
+
+    In a row, ``until`` is the last release that accepted the flag, and ``instead`` is the
+    replacement, if there is one; ``see`` is advice if there is none.
+    """
+    path = files(package) / "removed_flags.json"
+    rows: list[dict[str, str]] = json.loads(path.read_text("utf-8")) if path.is_file() else []
+    return {row["flag"]: row for row in rows}
+
+
+def explain_removed_flag(title: str, flag: str, row: Mapping[str, str]) -> Finding:
+    """Return the finding that an engine no longer has ``flag`` (F01).
+
+    ``title`` is the name and the version of the engine; ``row`` is the row of the flag in
+    ``removed_flags.json``.
+    """
+    return Finding(
+        f"{title} no longer has the flag {flag}",
+        label=f"{flag} was removed after release {row['until']}",
+        help=row.get("see", ""),
+        fix=row.get("instead", ""),
+    )
+
+
+def advise_removed_flag(package: str, flag: str) -> str:
+    """Return what replaces a flag that its engine no longer has; "" if it was never removed."""
+    row = removed_flags(package).get(flag)
+    if row is None:
+        return ""
+    advice = f"use {row['instead']} instead" if "instead" in row else row.get("see", "")
+    return f"the flag was removed after release {row['until']}" + (f": {advice}" if advice else "")
+
+
 def expand_abbreviation(flag: str, rows: Collection[str]) -> str:
     """Return the flag in ``rows`` that ``flag`` abbreviates: ``--max-num-seq``.
 

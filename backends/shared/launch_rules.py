@@ -28,6 +28,8 @@ OVERLAPPING_KERNELS = (10, 0)
 """Compute capability from which kernels overlap over several hardware queues (Blackwell)."""
 _SHOWN = 4
 """Number of names that a message lists; of further names it shows only the number."""
+_WITH_REGISTRY = re.compile(r"(docker://)?([\w-]+(?:\.[\w-]+)+(?::\d+)?)/([^#]+)(?<!\.sqsh)")
+"""Name of an image that starts with the host of a registry, as in ``nvcr.io/nvidia/pytorch``."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u0085\u2028\u2029]")
 """Control characters; a tab is a blank of the shell."""
 _EXPANSION = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
@@ -386,3 +388,20 @@ def require_internal_balancer(
         targets=(target,),
     )
     sink.report("V09", finding, at="launch.load_balancer")
+
+
+def explain_registry_without_separator(image: str) -> tuple[Finding, str] | None:
+    """Return (finding L22, name with #) of an image whose registry pyxis takes for a part of it.
+
+    The result is None for any other image.
+    """
+    found = _WITH_REGISTRY.fullmatch(image)
+    if found is None:
+        return None
+    scheme, registry, name = found.groups(default="")
+    finding = Finding(
+        f"pyxis would look for the image {registry}/{name} on Docker Hub",
+        label=f"# must separate the registry {registry} from the name",
+        help="enroot reads [USER@][REGISTRY#]IMAGE[:TAG]; without #, the registry is Docker Hub",
+    )
+    return finding, f"{scheme}{registry}#{name}"

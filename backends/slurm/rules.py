@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from parc.backends.registry import engine
+from parc.backends.shared.launch_rules import explain_registry_without_separator
 from parc.backends.shared.launchers.container_paths import (
     Container,
     missing_folders,
@@ -45,8 +47,6 @@ AT = "launch.slurm"
 APPTAINER_FOLDERS = ("/home", "/root", "/tmp")
 """Folders that may be in a container of Apptainer without a mount: the home folder and /tmp."""
 _OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<value>.+))?", re.DOTALL)
-_WITH_REGISTRY = re.compile(r"(docker://)?([\w-]+(?:\.[\w-]+)+(?::\d+)?)/([^#]+)(?<!\.sqsh)")
-"""Name of an image that starts with the host of a registry, as in ``nvcr.io/nvidia/pytorch``."""
 MAIL_TYPES = frozenset(
     (
         *("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT"),
@@ -262,17 +262,12 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
 
 def _check_registry(image: str, sink: Sink) -> None:
     """Report an image whose registry pyxis would take for a part of its name (L22)."""
-    found = _WITH_REGISTRY.fullmatch(image)
+    found = explain_registry_without_separator(image)
     if found is None:
         return
-    scheme, registry, name = found.groups(default="")
-    finding = Finding(
-        f"pyxis would look for the image {registry}/{name} on Docker Hub",
-        label=f"# must separate the registry {registry} from the name",
-        help="enroot reads [USER@][REGISTRY#]IMAGE[:TAG]; without #, the registry is Docker Hub",
-        fix=f'launch.slurm.container_image: "{scheme}{registry}#{name}"',
-        targets=TARGETS,
-    )
+    finding, name = found
+    fix = f'launch.slurm.container_image: "{name}"'
+    finding = replace(finding, fix=fix, targets=TARGETS)
     sink.report("L22", finding, at="launch.slurm.container_image")
 
 

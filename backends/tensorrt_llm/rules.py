@@ -1,6 +1,7 @@
 """Rules of TensorRT-LLM for layouts: heads, widths, experts and pipeline stages.
 
-Sources, TensorRT-LLM 1.0 to 1.2: mapping.py (sizes), _torch/modules/attention.py (heads),
+Sources, TensorRT-LLM 1.0 to 1.2: mapping.py (sizes; moe_tp_size x moe_ep_size = tp_size),
+_torch/modules/attention.py (heads),
 _torch/modules/linear.py and fused_moe/ (widths, blocks of scales), llmapi/llm_args.py (stages),
 docs/source/models/supported-models.md (attention data parallelism).
 """
@@ -10,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.shared.serving.expert_rules import (
+    divided_stage_rules,
     even_experts_rule,
     explain_unsupported_data_parallelism,
     no_experts_rule,
     single_rank_rule,
-    whole_stage_rule,
 )
 from parc.backends.shared.serving.layout_rules import (
     SplitCount,
@@ -191,7 +192,7 @@ RULES: tuple[ServingRule, ...] = (
         _explain_data_parallelism,
         ("dp", "tp"),
     ),
-    whole_stage_rule("PARC plans only these sizes of --ep_size", TARGETS),
+    *divided_stage_rules("TensorRT-LLM", TARGETS),
     single_rank_rule(TARGETS),
     ServingRule("M10", ("layout.redundant_experts",), _pins_experts, _explain_redundant_experts),
     even_experts_rule(TARGETS),

@@ -98,8 +98,20 @@ OLD_NAMES = {
     "training.batch_size": BATCH,
     "checkpoint.enable_checkpoint": "checkpoint.enable",
     "model.tokenizer_path": "model.hf_assets_path",
+    # Before 0.1 (March 2025), section parallelism did not exist.
+    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
+    "training.data_parallel_degree": SHARDS,
+    "training.data_parallel_shard_degree": SHARDS,
+    "training.data_parallel_replicate_degree": REPLICAS,
+    "training.fsdp_reshard_after_forward": RESHARD,
+    "training.warmup_steps": "lr_scheduler.warmup_steps",
+    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
+    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
+    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
 }
 """Name of a key in older releases -> later name."""
+REPLICATION = "training.data_parallel_type"
+"""Key of releases before 0.1 that selects FSDP, the default, or replication."""
 
 
 def read_titan_toml(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -153,15 +165,13 @@ def _dotted_keys(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 def _key_span(key: str, reading: Reading) -> Span:
     """Return the position of a key, or of the file if the key is written in another form."""
-    old = next((one for one, new in OLD_NAMES.items() if new == key), key)
-    section = key.rpartition(".")[0]
-    names = "|".join(re.escape(one.rpartition(".")[2]) for one in (key, old))
-    inside = not section
+    names = {key, *(old for old, new in OLD_NAMES.items() if new == key)}
+    section = ""
     for line in reading.lines():
         header = re.match(r"\s*\[([^\[\]]+)\]", line.text)
-        inside = header[1].strip() == section if header else inside
-        match = re.match(rf"\s*(?:{names})\s*=", line.text)
-        if inside and match:
+        section = header[1].strip() if header else section
+        match = re.match(r"\s*([\w.-]+)\s*=", line.text)
+        if match and f"{section}.{match[1]}".removeprefix(".") in names:
             return reading.span(line.number, len(line.text) - len(line.text.lstrip()) + 1)
     return reading.span()
 
@@ -232,6 +242,9 @@ def _read_data_parallel(found: dict[str, Any], reading: Reading) -> None:
         hint = f"set layout.dp, and layout.dp_shard to the number of ranks / {copies}"
         reading.leave_out(f"{REPLICAS}: {copies}", _key_span(REPLICAS, reading), hint)
     found.pop(REPLICAS, None)
+    if found.get(REPLICATION, "fsdp") != "fsdp":
+        return
+    found.pop(REPLICATION, None)
     policy = found.get(RESHARD, "default")
     # parallelize.py: with a pipeline, the default keeps the gathered weights.
     kept = policy == "never" or (
@@ -282,12 +295,33 @@ def _read_recompute(found: dict[str, Any], reading: Reading) -> None:
         found.pop(option, None)
 
 
+_DEGREE = re.compile(
+    r"[ \t]*(?:\[(?P<section>[^\]]*)\]|(?:data_parallel_shard|tensor_parallel|pipeline_parallel)"
+    r"_degree[ \t]*=)"
+)
+"""Matches the line of a section, or of a parallel size."""
+_SECTIONS = ("parallelism", "training", "experimental")
+"""Sections with parallel sizes; before 0.1, they were in ``training`` and ``experimental``."""
+
+
+def _is_titan_config(text: str) -> bool:
+    """Return True if a section of torchtitan sets a parallel size; other tools use other names."""
+    section = ""
+    for line in text.splitlines():
+        match = _DEGREE.match(line)
+        if match is not None and match["section"] is None and section in _SECTIONS:
+            return True
+        section = match["section"].strip() if match and match["section"] is not None else section
+    return False
+
+
 IMPORTERS = BackendImporters(
     {
         "torchtitan-toml": FileFormat(
             read_titan_toml,
             "TOML config of torchtitan before 0.3",
             (r"(?m)^[ \t]*(data_parallel_shard|tensor_parallel|pipeline_parallel)_degree[ \t]*=",),
+            confirms=_is_titan_config,
         )
     }
 )

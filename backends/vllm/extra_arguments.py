@@ -7,10 +7,12 @@ from dataclasses import replace
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     expand_abbreviation,
+    explain_removed_flag,
     explain_unestimated_flag,
     find_value_fault,
     fix_unknown_flag,
     parse_extra_arguments,
+    removed_flags,
     report_broken_couplings,
     report_extra_arguments,
     rows_of_known_flags,
@@ -128,8 +130,14 @@ def _find_flag_fault(
 def explain_unknown_flag(flag: str, version: str) -> Finding:
     """Return the finding that vLLM ``version`` has no such flag (F01).
 
-    Its help suggests similar flags; its label names the versions that have the flag.
+    The finding names the replacement of a removed flag. For other flags, its help suggests similar
+    flags, and its label names the versions that have the flag.
     """
+    causes = (Cause("versions.vllm", f"version {version}"),)
+    removed = removed_flags(PACKAGE).get(normalize_flag(flag))
+    if removed is not None:
+        found = explain_removed_flag(f"vllm serve {version}", removed["flag"], removed)
+        return replace(found, causes=causes)
     near = close_matches(flag, rows_of_known_flags(PACKAGE, version), 3)
     label = f"{flag[:60]} is unknown to the parser"
     row = rows_of_known_flags(PACKAGE).get(flag.partition(".")[0])
@@ -141,7 +149,7 @@ def explain_unknown_flag(flag: str, version: str) -> Finding:
         label=label,
         help=f"did you mean: {', '.join(near)}" if near else "see vllm serve --help=all",
         fix=fix_unknown_flag(flag, near),
-        causes=(Cause("versions.vllm", f"version {version}"),),
+        causes=causes,
     )
 
 

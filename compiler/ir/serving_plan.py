@@ -353,3 +353,6 @@ class ServingRule:
     reads: tuple[str, ...] = ALL_SERVING_FIELDS
     """Names of the layout fields that ``broken`` reads. The search evaluates ``broken`` once per
     combination of their values, so a missing name gives wrong results."""
+    of_plans_only: bool = False
+    """True if the engine accepts the layout, and only PARC does not plan it; ``parc lint`` does not
+    check such a rule."""

@@ -124,7 +124,13 @@ def check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> N
         fix = f"emit: [{', '.join(default)}]"
         sink.report(
             "X09",
-            Finding("emit is empty", "emit must name at least one target", fix=fix),
+            Finding(
+                "emit is empty",
+                "emit must name at least one target",
+                help="name the framework of your program; parc import leaves emit empty if it does "
+                "not recognize the framework",
+                fix=fix,
+            ),
             at="emit",
         )
     first: dict[str, str] = {}

@@ -204,7 +204,7 @@ class ServiceSpec(StrictModel):
     max_num_batched_tokens: PositiveInt | Auto = "auto"
     """Maximum number of tokens per engine step. auto uses the default of the engine, or, if goals
     limit a latency and vLLM serves the model, a number that PARC searches."""
-    block_tokens: Annotated[Literal[1, 8, 16, 32, 64, 128], NotBool] = 16
+    block_tokens: Annotated[Literal[1, 8, 16, 32, 64, 128, 256], NotBool] = 16
     """Number of tokens per block of the KV cache."""
     prefix_caching: bool = True
     """Let the engine keep the KV cache of prompts, so that later prompts with the same beginning

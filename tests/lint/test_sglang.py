@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from parc.backends.sglang.arguments import PACKAGE
 from parc.backends.sglang.launch_files.import_command import read_settings, read_sglang_args
+from parc.backends.shared.extra_arguments import removed_flags, rows_of_known_flags
 from parc.compiler.diagnostics import Sink
+from parc.compiler.tools.lint.lint_file import lint_text
 from parc.compiler.tools.lint.options import LintOptions
 from tests import compiled
 from tests.lint.scripts import codes
@@ -92,3 +95,27 @@ def test_an_emitted_script_is_imported_as_the_spec_that_it_was_emitted_for(
     settings = read_settings(script, "serve.sh")
     assert settings["MODEL"] == "deepseek-ai/DeepSeek-V3"
     assert settings["--max-running-requests"] == str(32 * layout["dp"])
+
+
+def test_the_replacement_of_a_removed_flag_is_a_current_flag() -> None:
+    rows = rows_of_known_flags(PACKAGE)
+    assert list(removed_flags(PACKAGE)) == sorted(removed_flags(PACKAGE))
+    for flag, row in removed_flags(PACKAGE).items():
+        assert flag not in rows
+        assert "instead" not in row or row["instead"].split()[0] in rows, flag
+
+
+@pytest.mark.parametrize(
+    ("flag", "release", "advice"),
+    [
+        ("--enable-ep-moe", "0.5.3", "--ep-size"),
+        ("--enable-deepep-moe", "0.5.3", "--moe-a2a-backend deepep"),
+        ("--cuda-graph-max-bs", "0.5.19", "--cuda-graph-max-bs-decode"),
+        ("--nsa-decode-backend", "0.5.19", "--dsa-decode-backend"),
+    ],
+)
+def test_a_removed_flag_is_named_with_its_replacement(flag: str, release: str, advice: str) -> None:
+    sink, _ = lint_text(f"{START}org/model {flag} 8\n", "run.sh", LintOptions())
+    (finding,) = (one.finding for one in sink.diagnostics if one.code == "PARC-F01")
+    assert f"{flag} was removed after release {release}" in finding.label
+    assert advice in finding.help + finding.fix

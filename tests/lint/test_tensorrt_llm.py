@@ -43,7 +43,8 @@ def imported(text: str, read: Any = read_trtllm_args) -> tuple[dict[str, Any], l
         ("org/model --tp_size eight", ["F03"]),
         ("meta-llama/Llama-3.1-70B --tp_size 6", ["D01", "D02", "D06"]),
         ("meta-llama/Llama-3.1-70B --tensor_parallel_size 6", ["D01", "D02", "D06"]),
-        ("--tp_size 8 --trust_remote_code Qwen/Qwen3-235B-A22B --ep_size 4", ["M09"]),
+        ("--tp_size 8 --trust_remote_code Qwen/Qwen3-235B-A22B --ep_size 4", []),
+        ("--tp_size 4 --trust_remote_code Qwen/Qwen3-235B-A22B --ep_size 8", ["M09"]),
         ("meta-llama/Llama-3.1-70B --tp_size 6 --config mine.yaml", []),
     ],
 )

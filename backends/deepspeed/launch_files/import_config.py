@@ -6,6 +6,7 @@ Keys: https://www.deepspeed.ai/docs/config-json.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from parc.backends.deepspeed.derived_config import AIO_BLOCK_BYTES, AIO_QUEUE_DEPTH, AIO_THREADS
@@ -13,7 +14,7 @@ from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_op
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings
 from parc.compiler.topology.readers.document import DocumentNode, read_document
-from parc.compiler.topology.readers.reader_state import Fragment, Reading
+from parc.compiler.topology.readers.reader_state import WRITTEN_BY_HAND, Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -22,11 +23,15 @@ _READ = (
     *TABLE.rows,
     *("gradient_accumulation_steps", "sequence_parallel_size", "data_parallel_size"),
     *("tensor_parallel.autotp_size", "data_types.grad_accum_dtype"),
+    *(f"zero_optimization.{key}" for key in ("cpu_offload", "cpu_offload_param")),
     "pipeline.activation_checkpoint_interval",
 )
 """Keys that have a field in the spec or follow from other keys, such as ``bf16.enabled``."""
 
 STAGE = "zero_optimization.stage"
+OLD_OFFLOAD = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
+"""Deprecated switch of ``zero_optimization`` -> key that DeepSpeed replaces it by, with device cpu
+(runtime/zero/config.py)."""
 WRITTEN: dict[str, Any] = {
     "steps_per_print": 1,
     "zero_optimization.overlap_comm": True,
@@ -48,14 +53,16 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
 
     Keys without a field in the spec are reported (I04).
     """
-    reading = Reading(text, name, sink)
+    reading = Reading(text, name, sink, WRITTEN_BY_HAND)
     root = read_document(reading)
     if root is None or not root.check_type(dict):
         return None
     layout: dict[str, object] = {}
     job: dict[str, object] = {}
-    zero = root.mapping("zero_optimization")
-    stage = _read_whole_number(zero, "stage", reading) if zero is not None else 0
+    # The first releases had a boolean, and true meant stage 1 (runtime/zero/config.py).
+    switch = root.value.get("zero_optimization")
+    zero = None if isinstance(switch, bool) else root.mapping("zero_optimization")
+    stage = _read_whole_number(zero, "stage", reading) if zero is not None else int(switch is True)
     # Without the section DeepSpeed does not use ZeRO; a section without a number leaves the stage
     # open.
     if stage is not None and stage > 3:
@@ -144,9 +151,9 @@ def _read_sizes(root: DocumentNode, stage: int | None, reading: Reading) -> dict
     With ZeRO stage 2 or 3 there is no pipeline. With a lower stage, the training program may use a
     pipeline, and may split weights over tensor-parallel ranks.
     """
-    found: dict[str, object] = {
-        "cp": _read_whole_number(root, "sequence_parallel_size", reading) or 1
-    }
+    found: dict[str, object] = {}
+    if root.value.get("sequence_parallel_size") != "auto":
+        found["cp"] = _read_whole_number(root, "sequence_parallel_size", reading) or 1
     tensor = root.mapping("tensor_parallel")
     tp = _read_whole_number(tensor, "autotp_size", reading) if tensor is not None else None
     if tp:
@@ -159,16 +166,40 @@ def _read_sizes(root: DocumentNode, stage: int | None, reading: Reading) -> dict
 
 
 def _read_offload(zero: DocumentNode) -> dict[str, object]:
-    """Return the offload settings in a ``zero_optimization`` section; ``none`` without offload."""
+    """Return the offload settings in a ``zero_optimization`` section; ``none`` without offload.
+
+    The result is empty if the section has a setting of offload that PARC cannot read.
+    """
     found: dict[str, str] = {}
-    for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+    parts = (("offload_optimizer", "optimizer"), ("offload_param", "parameters"))
+    for key, part in parts:
         section = zero.mapping(key)
         device = section.text("device") if section is not None else ""
         if section is not None and device in ("cpu", "nvme"):
             found[part] = device
             path = section.text("nvme_path")
             found |= {"nvme_path": path} if device == "nvme" and path else {}
-    return {"offload": found or "none"}
+    for old, key in OLD_OFFLOAD.items():
+        if zero.value.get(old) is True:
+            found.setdefault(dict(parts)[key], "cpu")
+    off = (None, False, "none")
+    unread = [key for key in zero.value if "offload" in str(key) and key not in _OFFLOAD_KEYS]
+    unread += [key for key in OLD_OFFLOAD if zero.value.get(key) not in (*off, True)]
+    unread += [
+        key
+        for key, part in parts
+        if part not in found
+        and zero.value.get(key) not in off
+        and _device(zero.value[key]) not in off
+    ]
+    return {"offload": found or "none"} if found or not unread else {}
+
+
+def _device(value: object) -> object:
+    return value.get("device", "none") if isinstance(value, dict) else value
+
+
+_OFFLOAD_KEYS = {*OLD_OFFLOAD, *OLD_OFFLOAD.values(), "cpu_offload_use_pin_memory"}
 
 
 def _read_zero_plus(zero: DocumentNode, reading: Reading) -> dict[str, object]:
@@ -268,6 +299,8 @@ def _report_key(root: DocumentNode, name: str, reading: Reading) -> None:
         return
     text = json.dumps(value, ensure_ascii=False)[:80]
     hint = "" if ours is None else f"PARC writes {json.dumps(ours)}"
+    if name.partition(".")[0] in OLD_OFFLOAD.values():
+        hint = "DeepSpeed reads this key only in zero_optimization"
     reading.leave_out(f"{name}: {text}", root.document.find(tuple(name.split("."))), hint)
 
 
@@ -309,12 +342,21 @@ DEFAULTS = {
 }
 """Key -> value that DeepSpeed uses if the key is absent."""
 
+_OF_GPT_NEOX = re.compile(r'"(?:pipe[-_]parallel[-_]size|num[-_]attention[-_]heads)"\s*:')
+"""Matches keys of GPT-NeoX, whose configs contain DeepSpeed's keys and those of the model."""
+
+
+def _is_deepspeed_config(text: str) -> bool:
+    return _OF_GPT_NEOX.search(text) is None
+
+
 IMPORTERS = BackendImporters(
     {
         "deepspeed-json": FileFormat(
             read_deepspeed_json,
             "config of DeepSpeed",
             (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
+            confirms=_is_deepspeed_config,
         )
     },
     settings=FrameworkSettings("deepspeed", read_settings, DEFAULTS),

@@ -18,6 +18,9 @@ CONSTANTS = {
 """Key -> constant that PARC always emits; a config with this value needs no field in the spec."""
 DECAYS = {scheduler: decay for decay, scheduler in SCHEDULERS.items()}
 """Scheduler class of DeepSpeed (runtime/lr_schedules.py) -> ``job.lr_decay``."""
+SETS_PEAK = ("WarmupLR", "WarmupDecayLR")
+"""Schedules whose ``warmup_max_lr`` replaces the optimizer's rate (runtime/lr_schedules.py)."""
+_MAX_RATE = "scheduler.params.warmup_max_lr"
 _LEAST = {"float": 0.0, "positive": 1e-300}
 _MOST = 1e12
 """Largest real number that a spec accepts."""
@@ -52,6 +55,9 @@ def read_optimizer(root: DocumentNode) -> tuple[dict[str, object], set[str]]:
         read.add(key)
         if field:
             job[field] = value
+    rate = _read_number(_find_section(root, "optimizer", "params"), "lr", 0, _MOST)
+    if _MAX_RATE in read and rate != job.get("learning_rate"):
+        read.discard("optimizer.params.lr")
     return job, read
 
 
@@ -127,9 +133,9 @@ def _read_learning_rate_ends(
     """
     peak = _read_number(_find_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
     # A spec has a single peak rate.
-    warmup_end = params.value.get("warmup_max_lr")
-    if warmup_end is not None and warmup_end == peak:
-        yield _ReadKey("scheduler.params.warmup_max_lr")
+    warmup_end = _read_number(params, "warmup_max_lr", 1e-300, _MOST)
+    if warmup_end is not None and (kind in SETS_PEAK or warmup_end == peak):
+        yield _ReadKey(_MAX_RATE, "learning_rate", warmup_end)
     share = _read_number(params, "cos_min_ratio", 0, 1)
     if share is not None and peak is not None:
         minimum = float(f"{share * peak:.6g}")

@@ -16,7 +16,8 @@ from parc.backends.deepspeed.known_keys import (
     check_config_value,
     keys_in_section,
 )
-from parc.backends.deepspeed.launch_files.import_config import BATCH
+from parc.backends.deepspeed.launch_files.import_config import BATCH, OLD_OFFLOAD
+from parc.backends.deepspeed.launch_files.import_optimizer import SETS_PEAK
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
 from parc.compiler.tools.lint.options import LintOptions
@@ -57,11 +58,14 @@ def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink)
     root = read_document(Reading(text, name, sink))
     if root is None or not root.check_type(dict):
         return
-    sink.checked.update(("X01", "F03", "R04", "R14", "B02", "B03"))
+    sink.checked.update(("X01", "X30", "F03", "R04", "R14", "B02", "B03"))
     _check_keys(root, options.version, sink)
     zero = _zero_section(root)
     if zero is not None and not _is_tuned(root, zero):
         _check_zero_stage(zero, sink)
+    if zero is not None:
+        _check_deprecated_offload(zero, sink)
+    _check_learning_rates(root, sink)
     # DeepSpeed 0.19.8 removed amp; X01 reports the key there, so R16 would only repeat it.
     _check_precision(root, "amp" in keys_in_section("", options.version), sink)
     _check_batch(root, options.gpus, sink)
@@ -239,6 +243,7 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
         sink.report("I02", finding, span=_span_of_key(zero, "stage"))
         return
     _check_partial_offload(zero, stage, sink)
+    _check_offload_sections(zero, sink)
     for key, least in LEAST_STAGE.items():
         value = zero.value.get(key)
         requested = value.get("device") if isinstance(value, dict) else value
@@ -249,6 +254,20 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
                 fix=f"stage: {least}",
             )
             sink.report("R14", finding, span=_span_of_key(zero, key))
+
+
+def _check_offload_sections(zero: DocumentNode, sink: Sink) -> None:
+    """Report offload settings that are no section (F03), which DeepSpeed's model rejects."""
+    for key in ("offload_optimizer", "offload_param"):
+        value = zero.value.get(key)
+        if value is None or value == "auto" or isinstance(value, dict):
+            continue
+        finding = Finding(
+            f"{key} is {json.dumps(value)[:40]}, but DeepSpeed expects a section",
+            label="DeepSpeed rejects this value",
+            help='write a section, such as {"device": "cpu"}, or remove the key',
+        )
+        sink.report("F03", finding, span=_span_of_key(zero, key))
 
 
 def _check_partial_offload(zero: DocumentNode, stage: int, sink: Sink) -> None:
@@ -266,6 +285,43 @@ def _check_partial_offload(zero: DocumentNode, stage: int, sink: Sink) -> None:
         fix="ratio: 1.0",
     )
     sink.report("R14", finding, span=_span_of_key(zero, "offload_optimizer"))
+
+
+def _check_deprecated_offload(zero: DocumentNode, sink: Sink) -> None:
+    """Report the old keys of offload to host memory (X30).
+
+    Source: deepspeed/runtime/zero/config.py, ``DeepSpeedZeroConfig``.
+    """
+    for old, new in OLD_OFFLOAD.items():
+        if zero.value.get(old) is not True:
+            continue
+        finding = Finding(
+            f"{old} is deprecated",
+            label=f"DeepSpeed replaces it by {new} with device cpu",
+            fix=f'"{new}": {{"device": "cpu"}}',
+        )
+        sink.report("X30", finding, span=_span_of_key(zero, old))
+
+
+def _check_learning_rates(root: DocumentNode, sink: Sink) -> None:
+    """Report a learning rate of the optimizer that the schedule replaces (X30)."""
+    optimizer, scheduler = root.mapping("optimizer"), root.mapping("scheduler")
+    if optimizer is None or scheduler is None or scheduler.text("type") not in SETS_PEAK:
+        return
+    mine, theirs = optimizer.mapping("params"), scheduler.mapping("params")
+    rate = mine.value.get("lr") if mine is not None else None
+    peak = theirs.value.get("warmup_max_lr") if theirs is not None else None
+    numbers = all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in (rate, peak)
+    )
+    if mine is None or theirs is None or not numbers or rate == peak:
+        return
+    finding = Finding(
+        f"the optimizer's lr {rate} has no effect: the schedule sets the rate {peak}",
+        label=f"after the warm-up, the rate is warmup_max_lr {peak}",
+        help=f"set both to the same rate, {rate} or {peak}",
+    )
+    sink.report("X30", finding, span=_span_of_key(mine, "lr"))
 
 
 LINTER = ConfigLinter(is_deepspeed, lint_deepspeed)

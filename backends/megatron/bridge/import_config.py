@@ -6,6 +6,7 @@ lacks has the value of the recipe, so that the spec does not get it.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from parc.backends.megatron.launch_files.import_sharding import STAGES
@@ -238,12 +239,35 @@ def _simplify(spec: dict[str, Any]) -> None:
         del job["load_dir"]
 
 
+SECTIONS = frozenset(
+    (
+        *("model", "train", "validation", "optimizer", "ddp", "scheduler", "dataset", "logger"),
+        *("tokenizer", "checkpoint", "dist", "rng", "rerun_state_machine", "ft", "straggler"),
+        *("nvrx_straggler", "profiling", "peft", "comm_overlap", "mixed_precision", "_target_"),
+        *("tensor_inspect", "inprocess_restart", "optimizer_config_override_provider"),
+    )
+)
+"""Fields of ConfigContainer (training/config.py)."""
+_KEY = re.compile(r"^([A-Za-z_]\w*)[ \t]*:", re.M)
+"""Matches a key at the top of a YAML file."""
+
+
+def _is_config_container(text: str) -> bool:
+    """Return True if the top of a YAML file has only fields of ConfigContainer.
+
+    NeMo 1 (``trainer``, ``exp_manager``), FlagScale (``system``) and others also set the parallel
+    sizes under ``model``.
+    """
+    return SECTIONS.issuperset(_KEY.findall(text))
+
+
 IMPORTERS = BackendImporters(
     {
         "megatron-bridge-yaml": FileFormat(
             read_bridge_yaml,
             "YAML fields of Megatron-Bridge's ConfigContainer",
             (r"(?m)^[ \t]+(tensor|pipeline|context)_model_parallel_size[ \t]*:",),
+            confirms=_is_config_container,
         )
     }
 )

@@ -6,17 +6,24 @@ Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.launch_files.import_model import derive_model
+from parc.backends.megatron.launch_files.import_model import derive_expert_interval, derive_model
 from parc.backends.megatron.launch_files.import_pattern import (
     derive_hybrid,
     is_megatron_hybrid_spec,
 )
+from parc.backends.megatron.launch_files.import_recompute import (
+    complete_recompute,
+    derive_older_recompute,
+    shorten_recompute,
+)
 from parc.backends.megatron.launch_files.import_rest import (
+    FREE_DEFAULTS,
     IN_SAMPLES,
+    SUBJECTS,
     convert_sample_counts,
     derive_base,
     pin_megatron_defaults,
@@ -28,6 +35,7 @@ from parc.backends.megatron.launch_files.import_rest import (
 from parc.backends.megatron.launch_files.import_sharding import derive_sharding
 from parc.backends.megatron.launch_files.settings import SETTINGS, SIGNS
 from parc.backends.megatron.programs import has_encoders, other_model_of
+from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
@@ -37,13 +45,19 @@ from parc.compiler.tools.importers.flags import (
     take_flags,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, LaunchLines, importable_launches
-from parc.compiler.tools.importers.launch_commands import framework_words
+from parc.compiler.tools.importers.launch_commands import framework_words, is_python_program
+from parc.compiler.tools.importers.open_fields import (
+    OpenFields,
+    find_open_fields,
+    set_defaults,
+    unknown_arguments,
+)
 from parc.compiler.tools.importers.script_commands import (
     find_program_of_others,
     launch_words,
     read_script,
 )
-from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
@@ -110,41 +124,73 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
     Flags that PARC would write with another value are reported.
     """
-    flags = read_spec_fields(words, reading)
+    arguments = unknown_arguments(
+        _megatron_flags(words), _argument_lists(words), _value_count, reading.text
+    )
+    flags = read_spec_fields(words, reading, arguments)
     if reading.spec:
-        report_planned_value_differences(flags, reading)
+        complete_recompute(reading)
+        report_planned_value_differences(flags, reading, not arguments)
 
 
-def read_spec_fields(words: list[Word], reading: Reading) -> list[LaunchFlag]:
-    """Add the spec fields to ``reading`` like ``read_words``, and return the flags.
-
-    The flags of a plan, which take a fifth of the time of a lint, are not computed.
-    """
-    flags = [
+def _megatron_flags(words: list[Word]) -> list[LaunchFlag]:
+    return [
         flag
         for flag in flags_in_statements(words, TABLE.rows, whole=True)
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     ]
+
+
+def _argument_lists(words: list[Word]) -> Iterator[list[Word]]:
+    """Yield the words after each program, and the statements that contain only arguments."""
+    own = {flag.word.statement for flag in _megatron_flags(words)}
+    for statement in statements(words):
+        program = is_python_program(statement[0])
+        if program or statement[0].statement in own:
+            yield statement[program:]
+
+
+def _value_count(flag: LaunchFlag) -> int:
+    """Return the number of values of a flag, which is one for unknown flags."""
+    row = TABLE.rows.get(flag.name)
+    if row is not None and row.kind == "set":
+        return 0
+    takes = rows_of_known_flags(PACKAGE).get(flag.name, {}).get("takes", 1)
+    return takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
+
+
+def read_spec_fields(
+    words: list[Word], reading: Reading, arguments: Collection[Word] = ()
+) -> list[LaunchFlag]:
+    """Add the spec fields to ``reading`` like ``read_words``, and return the flags.
+
+    The flags of a plan, which take a fifth of the time of a lint, are not computed. ``arguments``
+    are words that can be flags which only the shell knows: defaults of Megatron are then unsure.
+    """
+    flags = _megatron_flags(words)
     for flag in flags:
         reading.account(flag.word.span)
     # take_flags fills reading.spec, and returns the flags that have no row in the table.
     unknown = take_flags(flags, TABLE.rows, reading)
     unknown = convert_sample_counts(unknown, reading)
-    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
-    dynamic = {path for path in paths if path not in reading.spans}
+    derive_older_recompute(flags, reading)
+    dynamic = find_open_fields(flags, TABLE.rows, SUBJECTS, arguments, reading)
     # A sample count that is not a whole number of steps is reported, and its field stays unset.
     dynamic |= {f"job.{IN_SAMPLES[flag.name]}" for flag in unknown if flag.name in IN_SAMPLES}
+    derive_expert_interval(flags, reading)
     _derive_spec_fields(reading, dynamic)
     _report_underived_flags(flags, reading)
     if not reading.spec:
         return flags
     unknown = [flag for flag in unknown if not is_megatron_hybrid_spec(flag)]
-    rest = take_extra_arguments(unknown, (flag.name for flag in flags), reading)
+    # Without certain defaults, none of them is added to launch.args.
+    sure = FREE_DEFAULTS if arguments else ()
+    rest = take_extra_arguments(unknown, (*sure, *(flag.name for flag in flags)), reading)
     report_flags_without_field(rest, reading)
     return flags
 
 
-def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
+def _derive_spec_fields(reading: Reading, dynamic: OpenFields) -> None:
     """Set the spec fields that depend on several flags, or on the absence of a flag.
 
     ``dynamic`` contains the paths of spec fields whose values are known only at run time.
@@ -166,7 +212,7 @@ def _derive_spec_fields(reading: Reading, dynamic: set[str]) -> None:
     # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
     # explicitly.
     pin_megatron_defaults(layout, dynamic)
-    _shorten_recompute(layout)
+    shorten_recompute(layout, dynamic)
     derive_model(spec, dynamic)
     _remove_unknown_fields(spec, dynamic)
     for section in ("layout", "job"):
@@ -198,9 +244,7 @@ def _add_optimizer_defaults(
         found = Finding(message, help="in a spec, lr_decay wsd always means a linear decay")
         reading.report("I04", found, reading.spans["job.lr_decay"])
     if "learning_rate" in job or "job.learning_rate" in dynamic:
-        for name, value in OPTIMIZER.items():
-            if f"job.{name}" not in dynamic:
-                job.setdefault(name, value)
+        set_defaults(job, "job", OPTIMIZER, dynamic)
 
 
 def _remove_unknown_fields(spec: dict[str, Any], dynamic: Collection[str]) -> None:
@@ -273,18 +317,6 @@ def _derive_graphs(
         reading.spans["layout.cuda_graphs"] = reading.spans["graphs.kind"]
 
 
-def _shorten_recompute(layout: dict[str, Any]) -> None:
-    """Write ``layout.recompute`` as a single word if only its granularity is set.
-
-    The word is ``none`` if there are no recompute flags.
-    """
-    recompute = layout.get("recompute", {})
-    if "granularity" not in recompute:
-        layout["recompute"] = "none"
-    elif len(recompute) == 1:
-        layout["recompute"] = recompute["granularity"]
-
-
 def _report_underived_flags(flags: list[LaunchFlag], reading: Reading) -> None:
     """Report values of two flags that could not be converted to a field of the spec (I04).
 
@@ -315,12 +347,17 @@ def starts_megatron(words: list[Word]) -> bool:
     return signs and find_program_of_others(words) is None
 
 
+_OF_JUBE = re.compile(r"(?m)^(?:parameterset:|<jube\b)")
+"""Matches a benchmark of JUBE, whose parameters are those of many different runs."""
+
+
 IMPORTERS = BackendImporters(
     {
         "megatron-args": FileFormat(
             read_megatron_args,
             "arguments of Megatron-LM, or a script with them",
             (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),
+            confirms=lambda text: _OF_JUBE.search(text) is None,
         )
     },
     LaunchLines(starts_megatron, read_words),

@@ -6,6 +6,10 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.importers.open_fields import set_defaults
+from parc.compiler.topology.readers.reader_state import Reading
+
 CLAMPED_GEGLU = {"quick": True, "offset": 1.0, "clamp": 7.0}
 """Values of three flags that together select the activation of gpt-oss, ``clamped_silu`` in a
 spec."""
@@ -28,19 +32,21 @@ def derive_model(spec: dict[str, Any], dynamic: Collection[str]) -> None:
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
     biases, window, geglu = (spec.pop(name, {}) for name in _COLLECTED)
     if model := spec.get("model"):
-        _derive_biases(biases, model)
+        _derive_biases(biases, model, dynamic)
         _derive_attention_window(window.get("text", ""), model)
-        _derive_mlp(biases, geglu, model)
+        _derive_mlp(biases, geglu, model, dynamic)
         if "pattern.text" not in dynamic:
             _remove_unused_model_sizes(model)
-        _add_position_defaults(model)
+        _add_position_defaults(model, dynamic)
 
 
-def _derive_biases(biases: dict[str, Any], model: dict[str, Any]) -> None:
+def _derive_biases(biases: dict[str, Any], model: dict[str, Any], dynamic: Collection[str]) -> None:
     """Set which linear layers have biases; all have them unless --disable-bias-linear is given.
 
     ``biases`` contains the values of the flags that the import table collects under this name.
     """
+    if "none" not in biases and "model.mlp_bias" in dynamic:
+        return
     biased = not biases.get("none", False)
     model |= {"mlp_bias": biased, "attention_output_bias": biased}
     model["qkv_bias"] = biased or model.get("qkv_bias", False)
@@ -49,24 +55,34 @@ def _derive_biases(biases: dict[str, Any], model: dict[str, Any]) -> None:
         model["experts"].setdefault("router_bias", "parameter")
 
 
-def _derive_mlp(biases: dict[str, Any], geglu: dict[str, Any], model: dict[str, Any]) -> None:
+def _derive_mlp(
+    biases: dict[str, Any],
+    geglu: dict[str, Any],
+    model: dict[str, Any],
+    dynamic: Collection[str],
+) -> None:
     """Set norm, activation and MLP width of ``model``, and whether its embeddings are tied.
 
     ``biases`` and ``geglu`` contain the values of the flags that the import table collects under
     these names.
     """
+    swiglu = model.get("gated", False)
     if geglu == CLAMPED_GEGLU:
         model |= {"gated": True, "activation": "clamped_silu"}
-    model["tied_embeddings"] = not biases.get("untied", False)
-    model.setdefault("gated", False)
+    if "untied" in biases or "model.tied_embeddings" not in dynamic:
+        model["tied_embeddings"] = not biases.get("untied", False)
     # Defaults of Megatron that differ from the defaults of a spec are written out.
-    model.setdefault("norm", "layernorm")
-    if not model["gated"]:
+    set_defaults(model, "model", {"gated": False, "norm": "layernorm"}, dynamic)
+    if not model.get("gated", True):
         # Only the kernel that fuses GELU with a bias has its tanh form.
         fused = model["mlp_bias"] and not biases.get("unfused", False)
-        model.setdefault("activation", "gelu_tanh" if fused else "gelu")
-    if "ffn" not in model and not model["gated"] and "hidden" in model:
-        model["ffn"] = 4 * model["hidden"]
+        activation = "gelu_tanh" if fused else "gelu"
+        set_defaults(model, "model", {"activation": activation}, dynamic)
+    if "hidden" in model and "gated" in model:
+        hidden = model["hidden"]
+        # arguments.py, validate_args: about as many weights as without a gate
+        width = hidden * 8 // 3 // 64 * 64 if swiglu else 4 * hidden
+        set_defaults(model, "model", {"ffn": width}, dynamic)
 
 
 def _derive_attention_window(text: str, model: dict[str, Any]) -> None:
@@ -94,17 +110,30 @@ def _remove_unused_model_sizes(model: dict[str, Any]) -> None:
         model["ffn"] = 0
 
 
-def _add_position_defaults(model: dict[str, Any]) -> None:
+def _add_position_defaults(model: dict[str, Any], dynamic: Collection[str]) -> None:
     """Add Megatron's defaults of position embeddings that differ from those of a spec."""
     position = model.get("position", {})
     if "latent" not in model:
         # The default of Megatron, which has another meaning for latent attention.
-        position.setdefault("kind", "learned")
-        model["position"] = position
+        set_defaults(position, "model.position", {"kind": "learned"}, dynamic)
+        model |= {"position": position} if position else {}
     if position.get("scaling") == "llama3":
         position.setdefault("original_max_positions", LLAMA3_CONTEXT)
     if position.get("kind") == "yarn" and "latent" in model:
         position.setdefault("original_max_positions", LATENT_CONTEXT)
+
+
+def derive_expert_interval(flags: Collection[LaunchFlag], reading: Reading) -> None:
+    """Set which layers have experts in Megatron-DeepSpeed, if no flag does.
+
+    The default of its ``--expert-interval`` is 2: every second layer has experts
+    (Megatron-DeepSpeed, megatron/arguments.py).
+    """
+    names = {flag.name for flag in flags}
+    experts = reading.spec.get("model", {}).get("experts", {})
+    if "--deepspeed" in names and "count" in experts and "--expert-interval" not in names:
+        experts["every"] = 2
+        reading.notes.append("every second layer has experts, the default of Megatron-DeepSpeed")
 
 
 def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:

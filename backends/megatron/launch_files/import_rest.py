@@ -6,7 +6,7 @@ that PARC would write for the imported fields, so that every difference is repor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from parc.compiler.tools.importers.flags import (
     set_spec_field,
     whole_number,
 )
+from parc.compiler.tools.importers.open_fields import fields_of_unread_flag, set_defaults
 from parc.compiler.topology.readers.reader_state import Reading
 
 FREE_DEFAULTS = {
@@ -50,6 +51,22 @@ explicitly, because PARC chooses the value of a field that a spec does not set."
 UNSET_BY_LAYOUT = ("vpp", "count_embedding", "count_loss")
 """``layout`` fields that contradict a layout string or a layer pattern with bars. Both of these
 define the stages."""
+SUBJECTS = {
+    "layout.tp": r"--(?:encoder-tensor-model-parallel-size|tensor-parallel-size|tp-size|tp)",
+    "layout.cp": r"--(?:ds-sequence-parallel-\S+|force-ds-sequence-parallel|cp-size)",
+    "layout.pp": r"--(?:encoder-pipeline-model-parallel-size|pipe(?:line)?-parallel-size|pp-size)",
+    "layout.ep": r"--(?:moe-)?expert-parallel(?:-size)?|--ep-(?:world-)?size",
+    "layout.zero_stage": r"--zero-\S+|--deepspeed(?:[-_]config)?|--use-(?:custom|torch)-fsdp2?",
+    "layout.recompute": r"--(?:activations?|distribute|deepspeed-activation)-checkpoint\S*"
+    r"|--distribute-(?:checkpointed|saved)-activations|--checkpoint-in-cpu|--moe-layer-recompute"
+    r"|--partition-activations",
+    "job.warmup_steps": r"--(?:lr-)?warmup(?:-(?!init$)\S+)?",
+    "job.lr_decay": r"--constant-lr|--lr-decay-(?!iters|samples|tokens)\S+",
+    "job.weight_decay": r"--(?:start|end)-weight-decay|--weight-decay-incr-style",
+}
+"""Spec field -> flags without a row in the import table that can set it: flags of older versions
+and of copies of Megatron-LM, such as Megatron-DeepSpeed, and flags of other ways to shard. If a
+launch has one of them, Megatron's default of the field is not assumed."""
 IN_SAMPLES = {
     "--train-samples": "steps",
     "--lr-decay-samples": "lr_decay_steps",
@@ -87,25 +104,24 @@ def values_of_flag(flag: LaunchFlag) -> tuple[str, ...]:
     return tuple(values)
 
 
-def pin_megatron_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
+def pin_megatron_defaults(layout: dict[str, Any], dynamic: Collection[str]) -> None:
     """Set the ``layout`` fields that the launch leaves at Megatron's defaults.
 
-    ``dynamic`` contains the paths of spec fields whose values are known only at run time. These
-    fields are not set.
+    ``dynamic`` contains the paths of spec fields whose values are unknown. These fields are not
+    set.
     """
     split = "pipeline_layout" in layout
     if split:
         add_implied_vpp(layout)
     ends = {"first_stage_layers", "last_stage_layers"} & layout.keys()
-    for field, value in LAYOUT_DEFAULTS.items():
-        if split and field in UNSET_BY_LAYOUT:
-            continue
-        if ends and field.startswith("count_"):
-            continue
-        if f"layout.{field}" not in dynamic:
-            layout.setdefault(field, value)
-    if layout.get("ep", 1) > 1 and "tp" in layout and "layout.etp" not in dynamic:
-        layout.setdefault("etp", layout["tp"])
+    defaults = {
+        field: value
+        for field, value in LAYOUT_DEFAULTS.items()
+        if not (split and field in UNSET_BY_LAYOUT) and not (ends and field.startswith("count_"))
+    }
+    set_defaults(layout, "layout", defaults, dynamic)
+    if layout.get("ep", 1) > 1 and "tp" in layout:
+        set_defaults(layout, "layout", {"etp": layout["tp"]}, dynamic)
 
 
 def derive_base(written: dict[str, Any], job: dict[str, Any]) -> None:
@@ -207,14 +223,19 @@ def report_flags_without_field(flags: Iterable[LaunchFlag], reading: Reading) ->
         if flag.name not in controlled:
             text = " ".join((flag.name, *values_of_flag(flag)))
             field = IN_SAMPLES.get(flag.name)
-            which = f"job.{field}, in steps" if field else "the matching field of the spec, if any"
+            subjects = fields_of_unread_flag(flag.name, load_import_table(PACKAGE).rows, SUBJECTS)
+            which = subjects[0] if subjects else "the matching field of the spec, if any"
+            which = f"job.{field}, in steps" if field else which
             reading.leave_out(text, flag.word.span, f"set {which}")
 
 
-def report_planned_value_differences(flags: Iterable[LaunchFlag], reading: Reading) -> None:
+def report_planned_value_differences(
+    flags: Iterable[LaunchFlag], reading: Reading, complete: bool
+) -> None:
     """Report each flag that PARC would write with another value, or would not write (I04).
 
-    Flags that PARC adds in every plan are listed in a note.
+    Flags that PARC adds in every plan are listed in a note. ``complete`` is False if the launch has
+    arguments that only the shell knows; absent flags then have no certain value.
     """
     stated = {flag.name: flag for flag in flags}
     # Imported here, because the module needs the pipeline.
@@ -248,7 +269,7 @@ def report_planned_value_differences(flags: Iterable[LaunchFlag], reading: Readi
     if not stated:
         return
     first = next(iter(stated.values()))
-    for name, default in FIXED_DEFAULTS.items():
+    for name, default in FIXED_DEFAULTS.items() if complete else ():
         if name not in stated and name in planned:
             text = f"the default {name} {default}"
             reading.leave_out(

@@ -59,7 +59,8 @@ def read_settings(text: str, name: str) -> Mapping[str, str]:
     The result is empty if no flag in ``text`` identifies a launch of Megatron.
     """
     words = framework_words(words_used_by_launch(text, name)[0])
-    flags = flags_in_statements(words, load_import_table(PACKAGE).rows)
+    # Arrays of arguments also count if PARC imports none of their flags.
+    flags = flags_in_statements(words, load_import_table(PACKAGE).rows, whole=True)
     if SIGNS.isdisjoint(flag.name for flag in flags):
         return {}
     found = {

@@ -6,7 +6,7 @@ Source of the flags: SGLang 0.5.23, python/sglang/srt/server_args.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,18 +17,26 @@ from parc.backends.sglang.extra_arguments import OLD_SWITCH, long_flag_name
 from parc.backends.sglang.launch_files.import_features import read_features
 from parc.backends.sglang.launch_files.import_rest import OF_HOSTS, read_formats
 from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.import_open_fields import ServerFlags, open_fields_of_server
 from parc.backends.shared.serving.import_service import (
     EngineCommand,
+    check_block_tokens,
     engines_line,
     finish_service,
     read_catalog_model,
     read_engine_command,
     take_extra_arguments,
 )
+from parc.backends.shared.serving.server_commands import (
+    contains_only_arguments,
+    flags_of_servers,
+    is_other_action,
+    report_other_servers,
+    server_starts,
+)
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
     LaunchFlag,
-    flags_in_statements,
     load_import_table,
     precedes_command,
     set_spec_field,
@@ -36,7 +44,8 @@ from parc.compiler.tools.importers.flags import (
     whole_number,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
-from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
+from parc.compiler.tools.importers.open_fields import set_defaults
+from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -51,6 +60,11 @@ SIGNS = ("--tp-size", "--tp", "--tensor-parallel-size", "--mem-fraction-static",
 """Flags of an inference server: all flags of a statement with one of them belong to the server."""
 LAYOUT_DEFAULTS: dict[str, Any] = {"tp": 1, "pp": 1, "dp": 1, "ep": "off", "replicas": 1}
 """``layout`` field -> SGLang's value if the command does not have the flag."""
+SUBJECTS = {"layout.ep": r"--enable-deepep-moe|--expert-parallel(?!-size)\S*"}
+"""Spec field -> flags without a row in the import table that can set it."""
+_SERVER_FLAGS = ServerFlags(
+    "SGLang", TABLE.rows, rows_of_known_flags(PACKAGE), SUBJECTS, (SERVER, "serve")
+)
 SETTING_DEFAULTS = {
     **{TP: "1", "--pp-size": "1", DP: "1", "--ep-size": "1", "--page-size": "1"},
     **{"--dtype": "auto", "--kv-cache-dtype": "auto", "--port": "30000", "--host": "127.0.0.1"},
@@ -62,22 +76,15 @@ _FACTORS = {"k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20, "": 1}
 
 
 def starts_sglang(words: list[Word]) -> bool:
-    """Return True if ``words`` start SGLang's server or are the arguments of PARC's script."""
-    return bool(server_starts(words))
+    """Return True if ``words`` start SGLang's server."""
+    return bool(server_starts(words, find_server))
 
 
-def server_starts(words: Iterable[Word]) -> dict[int, Word]:
-    """Return number of each statement that starts a server -> word that names the server."""
-    found = {one[0].statement: _server_start(one) for one in statements(words)}
-    return {number: word for number, word in found.items() if word is not None}
-
-
-def _server_start(statement: list[Word]) -> Word | None:
-    """Return the word of a statement that starts SGLang's server; None if there is none."""
+def find_server(statement: list[Word]) -> Word | None:
+    """Return the word of a statement that names SGLang's server; None if it starts none."""
     for word, after in pairwise([*statement, *statement[-1:]]):
-        if word.text == SERVER or (
-            word.text.rpartition("/")[2] == "sglang" and after.text == "serve"
-        ):
+        program = word.text.rpartition("/")[2] == "sglang" and after.text == "serve"
+        if (word.text == SERVER or program) and not is_other_action(statement):
             return word
     return None
 
@@ -93,30 +100,35 @@ def read_sglang_args(text: str, name: str, sink: Sink) -> Fragment | None:
         "python3 -m sglang.launch_server --model-path MODEL --tp 8",
         starts_sglang,
         read_words,
+        find_server,
         PARTITION,
     )
     return read_engine_command(text, name, sink, command)
 
 
-def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
-    """Return the flags of the server under the names of ``flags.yaml``.
+def server_flags(words: list[Word], text: str) -> list[list[LaunchFlag]]:
+    """Return the flags of each server in the script ``text``, under the names of ``flags.yaml``.
 
-    Args:
-        words: words of a script.
-        from_parc: True if PARC emitted the script, whose commands differ only in few flags.
+    ``words`` are the words of the script.
     """
-    own = ("--port", "--dist-init-addr", "--nnodes") if from_parc else ()
+    is_own = _ENGINES.search(text) is not None
+    # The commands of PARC's script differ only in few flags.
+    own = ("--port", "--dist-init-addr", "--nnodes") if is_own else ()
     signs = (*TABLE.rows, *SIGNS, SERVER, "serve", *own)
-    starts = {one[0].statement: start for one in statements(words) if (start := _server_start(one))}
-    flags = [
-        _normalized_flag(flag)
-        for flag in flags_in_statements(words, signs)
-        if flag.name.startswith("--") and not precedes_command(flag, starts)
+    starts = {one.statement: one for one in server_starts(words, find_server)}
+    return [
+        named_flags(flag for flag in flags if not precedes_command(flag, starts))
+        for flags in flags_of_servers(words, text, find_server, signs, is_own)
     ]
-    old = any(flag.name == OLD_SWITCH for flag in flags)
+
+
+def named_flags(flags: Iterable[LaunchFlag]) -> list[LaunchFlag]:
+    """Return the flags of one server under their first names, without its old switches."""
+    found = [_normalized_flag(flag) for flag in flags if flag.name.startswith("--")]
+    old = any(flag.name == OLD_SWITCH for flag in found)
     return [
         replace(flag, name=DP) if old and flag.name == OLD_DP else flag
-        for flag in flags
+        for flag in found
         if flag.name != OLD_SWITCH
     ]
 
@@ -138,7 +150,9 @@ def read_words(words: list[Word], reading: Reading) -> None:
     engines = _ENGINES.search(reading.text)
     if engines is None and not starts_sglang(words):
         return
-    flags = server_flags(words, engines is not None)
+    servers = server_flags(words, reading.text)
+    flags = servers[0] if servers else []
+    report_other_servers(servers, {"--port", *OF_HOSTS}, reading)
     for word in (*(flag.word for flag in flags), *(one for one in words if one.text == OLD_SWITCH)):
         reading.account(word.span)
     replicas = next((flag for flag in flags if flag.name == OLD_DP), None)
@@ -147,16 +161,17 @@ def read_words(words: list[Word], reading: Reading) -> None:
         # Without attention data parallelism, --dp-size starts copies of the engine.
         number = whole_number(replicas.values[0].text)
         set_spec_field(reading, "layout.replicas", number, replicas)
-    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
+    check_block_tokens(flags, "--page-size", reading)
+    opened = open_fields_of_server(flags, words, _SERVER_FLAGS, reading)
     rest = [flag for flag in rest if flag.name not in TABLE.implied or flag.name == "--host"]
     read_catalog_model(reading)
     _divide_by_data_parallel_ranks(flags, reading)
     layout = reading.spec.setdefault("layout", {})
     if engines is not None and engines[1] != "one":
         layout["replicas"] = int(engines[1])
-    _pin_defaults({path for path in paths if path not in reading.spans}, reading)
+    _pin_defaults(opened, reading)
     rest = read_features(read_formats(rest, reading), reading)
-    take_extra_arguments(rest, rows_of_known_flags(PACKAGE), planned_flags(), reading)
+    take_extra_arguments(rest, PACKAGE, planned_flags(), reading)
     finish_service(reading, "sglang")
 
 
@@ -180,15 +195,13 @@ def _divide_by_data_parallel_ranks(flags: Iterable[LaunchFlag], reading: Reading
             reading.spec[section][field] = value // dp
 
 
-def _pin_defaults(unsure: set[str], reading: Reading) -> None:
+def _pin_defaults(unsure: Collection[str], reading: Reading) -> None:
     """Set the ``layout`` fields whose flags are absent to SGLang's defaults.
 
-    ``unsure`` contains the paths of fields whose flags have values that are known only at run time.
+    ``unsure`` contains the paths of fields whose values are unknown.
     """
     layout = reading.spec["layout"]
-    for field, value in LAYOUT_DEFAULTS.items():
-        if f"layout.{field}" not in unsure:
-            layout.setdefault(field, value)
+    set_defaults(layout, "layout", LAYOUT_DEFAULTS, unsure)
     # All-to-all backends use all ranks of a stage (arg_groups/overrides.py, _a2a_ep_size).
     if layout.get("all2all", "allgather_reducescatter") != "allgather_reducescatter":
         layout["ep"] = "on"
@@ -210,11 +223,17 @@ def read_settings(text: str, name: str) -> dict[str, str]:
     words = shell_words(text, name)
     if not starts_sglang(words):
         return {}
-    flags = server_flags(words, _ENGINES.search(text) is not None)
+    flags = next(iter(server_flags(words, text)), [])
     found = {flag.name: flag.value for flag in flags}
     checkpoint = found.pop("--model-path", "")
     own = {flag: value for flag, value in found.items() if flag not in OF_HOSTS}
     return own | ({"MODEL": checkpoint} if checkpoint else {})
+
+
+def _confirms_sglang(text: str) -> bool:
+    """Return True if a file starts SGLang's server or contains only arguments."""
+    words = shell_words(text, "")
+    return starts_sglang(words) or contains_only_arguments(words)
 
 
 IMPORTERS = BackendImporters(
@@ -223,6 +242,7 @@ IMPORTERS = BackendImporters(
             read_sglang_args,
             "command of SGLang, or a script with it",
             (r"\bsglang\.launch_server\b", r"\bsglang[ \t]+serve\b"),
+            confirms=_confirms_sglang,
         )
     },
     LaunchLines(starts_sglang, read_words),

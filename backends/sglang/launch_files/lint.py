@@ -13,8 +13,8 @@ from parc.backends.sglang.launch_files.import_command import (
     DP,
     TABLE,
     TP,
+    find_server,
     server_flags,
-    server_starts,
     starts_sglang,
 )
 from parc.backends.shared.extra_arguments import rows_of_known_flags
@@ -35,6 +35,7 @@ from parc.backends.shared.serving.lint_server import (
     value_count,
 )
 from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
+from parc.backends.shared.serving.server_commands import distinct_flags, server_starts
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.tools.importers.flags import LaunchFlag
@@ -62,14 +63,14 @@ def lint_sglang(script: LintedScript, options: LintOptions, sink: ScriptSink) ->
 
     A rule is skipped if it needs a fact that neither the script nor ``options`` contain.
     """
-    flags = server_flags(list(script.words), False)
+    flags = distinct_flags(server_flags(list(script.words), script.text))
     report_flag_faults(flags, _check_flag, sink)
     written = {flag.name: flag for flag in flags}
     sure = certain_flags(script, flags)
     is_open = script.is_open(flags, _value_count)
     for broken in broken_couplings(COUPLINGS, sure, written, is_open):
         sink.report(broken.code, broken.finding, span=broken.flag.word.span)
-    starts = server_starts(script.words)
+    starts = {one.statement: one for one in server_starts(script.words, find_server)}
     port = None if is_open else API_PORT
     check_ports_of_manifest(script, starts, port_of_server(sure, written, port), sink)
     if not is_open:

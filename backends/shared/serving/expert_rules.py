@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import describe_missing_experts
+from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import RANK_FIELDS, ServingProblem, ServingRule
 
@@ -72,6 +73,45 @@ def whole_stage_rule(reason: str, targets: tuple[str, ...]) -> ServingRule:
         )
 
     return ServingRule("M09", ("layout.ep", "layout.tp"), violates, explain, RANK_FIELDS)
+
+
+def divided_stage_rules(title: str, targets: tuple[str, ...]) -> tuple[ServingRule, ServingRule]:
+    """Return the rules of an engine that can split each expert over several ranks.
+
+    The engine accepts each ep that divides the ranks of a stage; PARC plans only 1 and all ranks.
+    ``title`` is the name of the engine in messages.
+    """
+
+    def is_uneven(problem: ServingProblem, layout: ServingLayout) -> bool:
+        return layout.tp * layout.dp % layout.ep != 0
+
+    def is_partial(problem: ServingProblem, layout: ServingLayout) -> bool:
+        ranks = layout.tp * layout.dp
+        return layout.ep not in (1, ranks) and ranks % layout.ep == 0
+
+    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+        tp, dp, ep = layout.tp, layout.dp, layout.ep
+        ranks = tp * dp
+        message = f"the {ranks} ranks of a pipeline stage are not divisible by ep {ep}"
+        label = f"tp {tp} x dp {dp} = {ranks}, and {ranks} % {ep} = {ranks % ep}, must be 0"
+        accepted = ", ".join(map(str, divisors(ranks, ranks)))
+        if ranks % ep == 0:
+            message = f"PARC does not plan ep {ep} for {ranks} ranks of a pipeline stage"
+            label = f"{title} would split each expert over {ranks} / {ep} = {ranks // ep} ranks"
+        return Finding(
+            message,
+            label=label,
+            help=f"{title} accepts ep {accepted}; PARC plans 1 (off) or {ranks} (on)",
+            fix=f"layout.ep: {ranks}",
+            causes=(Cause("layout.tp", f"tp {tp}"), Cause("layout.dp", f"dp {dp}")),
+            targets=targets,
+        )
+
+    at = ("layout.ep", "layout.tp")
+    return (
+        ServingRule("M09", at, is_uneven, explain, RANK_FIELDS),
+        ServingRule("M09", at, is_partial, explain, RANK_FIELDS, of_plans_only=True),
+    )
 
 
 def single_rank_rule(targets: tuple[str, ...]) -> ServingRule:

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
-from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
+from parc.backends.shared.extra_arguments import (
+    ExtraArgument,
+    advise_removed_flag,
+    find_value_fault,
+    rows_of_known_flags,
+)
+from parc.backends.shared.serving.server_commands import (
+    FindServer,
+    is_manifest_text,
+    server_starts,
+)
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.tools.importers.flags import LaunchFlag
+from parc.compiler.tools.importers.flags import LaunchFlag, valid_block_tokens
 from parc.compiler.tools.importers.script_commands import (
+    launch_command,
     launch_words,
     read_environment,
     read_script,
+    unlaunched_commands,
 )
-from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.importers.setup_commands import lines_inside_functions
+from parc.compiler.tools.importers.shell_words import ASSIGNMENT, Word, statements
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
+from parc.compiler.topology.readers.secret_values import is_secret
 
 
 @frozen
@@ -33,6 +46,8 @@ class EngineCommand:
     """Function that returns True if the words start the engine."""
     read_words: Callable[[list[Word], Reading], None]
     """Function that stores the model and the flags of the command."""
+    find: FindServer
+    """Function that returns the word of a statement that names the server."""
     partition: str = ""
     """Variable with the number of layers per pipeline stage; empty if the engine has none."""
 
@@ -63,7 +78,9 @@ def read_engine_command(
         }
         read_environment([word for word in words if word.statement in stages], reading)
     elif command.starts(words):
-        read_script(words, reading)
+        before, later = _split_at_server(words, reading, command.find)
+        read_script(before, reading)
+        _report_later_commands(later, reading)
     command.read_words(words, reading)
     report_unread_parts(words, reading)
     if "layout" not in reading.spec and reading.is_valid:
@@ -73,6 +90,42 @@ def read_engine_command(
         )
         reading.report_error("I02", finding, reading.span())
     return reading.fragment()
+
+
+def _split_at_server(
+    words: list[Word], reading: Reading, find: FindServer
+) -> tuple[list[Word], list[Word]]:
+    """Return (words up to the command that starts the first server, words of later commands).
+
+    All words belong to the first part if the server runs later than its words are written, in a
+    variable or a function, and in files of YAML.
+    """
+    starts = server_starts(words, find)
+    if not starts or is_manifest_text(words):
+        return words, []
+    first = starts[0]
+    is_array = ASSIGNMENT.fullmatch(
+        next(one for one in words if one.statement == first.statement).text
+    )
+    is_late = is_array is not None and is_array[2] == ""
+    if is_late or first.variable or first.span.line in lines_inside_functions(reading.text):
+        return words, []
+    numbers = {one.statement for one in words if one.span <= first.span} | {first.statement}
+    kept = [one for one in words if one.statement in numbers]
+    return kept, [one for one in words if one.statement not in numbers]
+
+
+def _report_later_commands(words: list[Word], reading: Reading) -> None:
+    """Report the commands after the one that starts the server (I04)."""
+    found = dict(unlaunched_commands(reading.text, reading.file))
+    command, line = launch_command(reading.text, reading.file)
+    groups = {one[0].span.line: one for one in reversed(statements(words))}
+    for number, (first, *rest) in sorted(groups.items()):
+        text = command if number == line else found.get(number)
+        if first.text == "export":  # for programs that start later
+            text = " ".join(word.text for word in (first, *rest))
+        if text:
+            reading.leave_out(text, first.span, "PARC's launch script starts only the server")
 
 
 def read_catalog_model(reading: Reading) -> None:
@@ -87,6 +140,23 @@ def read_catalog_model(reading: Reading) -> None:
         reading.notes.append(f"set model: the catalog has no entry for {named}")
 
 
+def check_block_tokens(flags: Iterable[LaunchFlag], name: str, reading: Reading) -> None:
+    """Report a size of cache blocks that a spec cannot contain, and leave it out (I04).
+
+    ``name`` is the flag that sets the size.
+    """
+    job = reading.spec.get("job", {})
+    valid = valid_block_tokens()
+    if job.get("block_tokens", valid[0]) in valid:
+        return
+    number = job.pop("block_tokens")
+    reading.spans.pop("job.block_tokens", None)
+    for flag in flags:
+        if flag.name == name:
+            hint = f"valid values of job.block_tokens: {', '.join(map(str, valid))}"
+            reading.leave_out(f"{name} {number}", flag.word.span, hint)
+
+
 def finish_service(reading: Reading, engine: str) -> None:
     """Turn the imported fields into a serving job that emits ``engine`` and the rank map."""
     # A server has no program; the launcher may still start one, such as a benchmark.
@@ -98,9 +168,19 @@ def finish_service(reading: Reading, engine: str) -> None:
     reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
 
 
+OTHER_HINT = "set the matching field of the job, if any"
+SECRET_HINT = "a file must not contain it: set launch.env.NAME: {from: environment}"
+"""Advice about a value that looks like a secret."""
+
+
+def is_secret_flag(name: str, values: Iterable[str]) -> bool:
+    """Return True if a value of the flag ``name`` looks like a secret."""
+    return any(is_secret(name, value) for value in values)
+
+
 def take_extra_arguments(
     flags: list[LaunchFlag],
-    rows: Mapping[str, Mapping[str, Any]],
+    package: str,
     planned: Collection[str],
     reading: Reading,
 ) -> None:
@@ -111,11 +191,12 @@ def take_extra_arguments(
 
     Args:
         flags: flags that set no field of the spec.
-        rows: known flags of the engine, by flag.
+        package: Python package of the engine.
         planned: flags that a plan determines.
         reading: the file, whose spec gets the arguments.
     """
     words: dict[str, tuple[str, ...]] = {}
+    rows = rows_of_known_flags(package)
     for flag in flags:
         row = rows.get(flag.name)
         takes = row.get("takes", 1) if row is not None else 1
@@ -125,12 +206,13 @@ def take_extra_arguments(
         dynamic = any("$" in value or "`" in value for value in values)
         argument = ExtraArgument(flag.name, values, 0)
         fault = None if row is None or dynamic else find_value_fault(argument, dict(row))
-        if row is None or dynamic or flag.name in planned or fault is not None:
+        secret = is_secret_flag(flag.name, values)
+        if row is None or dynamic or flag.name in planned or fault is not None or secret:
             text = " ".join((flag.name, *values))
-            hint = "set the matching field of the job, if any"
+            hint = advise_removed_flag(package, flag.name) if row is None else ""
             if fault is not None:
                 hint = f"{fault.message}: {fault.label}"
-            reading.leave_out(text, flag.word.span, hint)
+            reading.leave_out(text, flag.word.span, SECRET_HINT if secret else hint or OTHER_HINT)
         else:
             words[flag.name] = values
     if words:

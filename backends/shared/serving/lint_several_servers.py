@@ -43,7 +43,17 @@ class ServerDefaults:
 
 
 @frozen
-class _Server:
+class Server:
+    """Command that starts a server."""
+
+    start: Word
+    """Last word that names the server."""
+    flags: tuple[LaunchFlag, ...]
+    """Flags of the command and of the variables that it uses, with long names."""
+
+
+@frozen
+class _RunningServer:
     """Server that a script starts; None stands for a value that the script does not determine."""
 
     word: Word
@@ -55,8 +65,7 @@ class _Server:
 
 def check_servers_of_one_host(
     script: LintedScript,
-    starts: Mapping[int, Word],
-    flags: Collection[LaunchFlag],
+    servers: Collection[Server],
     defaults: ServerDefaults,
     sink: ScriptSink,
 ) -> None:
@@ -64,21 +73,21 @@ def check_servers_of_one_host(
 
     Args:
         script: the script.
-        starts: number of each statement that starts a server -> last word of the command.
-        flags: flags of all servers, with long names.
+        servers: all servers that the script starts.
         defaults: names and defaults of the flags that matter.
         sink: receives the findings.
     """
     # The words of one statement, such as those of a variable or a loop, can start many servers.
+    starts = {one.start.statement: one for one in servers}
     exported = any(
         ASSIGNMENT.fullmatch(one.text) and one.text.startswith(_DEVICES)
         for words in statements(script.words)
         if words[0].statement not in starts
         for one in words
     )
-    if len(starts) < 2 or exported:
+    if len(starts) < 2 or len(starts) < len(servers) or exported:
         return
-    for before, after in pairwise(_running_servers(script, starts, flags, defaults)):
+    for before, after in pairwise(_running_servers(script, starts, defaults)):
         if before is None or after is None:
             continue
         both = before.devices & after.devices if before.devices and after.devices else frozenset()
@@ -104,22 +113,22 @@ def check_servers_of_one_host(
 
 
 def _running_servers(
-    script: LintedScript,
-    starts: Mapping[int, Word],
-    flags: Collection[LaunchFlag],
-    defaults: ServerDefaults,
-) -> Iterator[_Server | None]:
+    script: LintedScript, starts: Mapping[int, Server], defaults: ServerDefaults
+) -> Iterator[_RunningServer | None]:
     """Yield the servers in the order of the script, with None where the earlier ones may end."""
     for words in statements(script.words):
-        start = starts.get(words[0].statement)
-        if start is None:
+        server = starts.get(words[0].statement)
+        if server is None:
             if any(word.text in _STOPS for word in words):
                 yield None
             continue
-        prefix = [word for word in words if word.span < start.span]
-        own = {one.name: one for one in flags if one.word.statement == words[0].statement}
+        prefix = [word for word in words if word.span < server.start.span]
+        own = {one.name: one for one in server.flags}
         runs_here = all(_LOCAL.fullmatch(word.text) for word in prefix)
         sure = not any(word.span in script.branches or word.variable for word in words)
+        # Another variable may contain any flag.
+        after = [word for word in words if word.span > server.start.span]
+        sure &= not any(_may_add_flags(script, *pair) for pair in pairwise([server.start, *after]))
         if not (runs_here and sure) or any(name in own for name in defaults.unlike):
             yield None
             continue
@@ -130,7 +139,7 @@ def _running_servers(
 
 def _read_server(
     first: Word, prefix: list[Word], flags: Mapping[str, LaunchFlag], defaults: ServerDefaults
-) -> _Server:
+) -> _RunningServer:
     count = prod(first_number(flags.get(name)) for name in defaults.degrees)
     named = [word.text.partition("=")[2] for word in prefix if word.text.startswith(_DEVICES)]
     devices: frozenset[str] | None = frozenset(map(str, range(count)))
@@ -138,12 +147,19 @@ def _read_server(
         plain = re.fullmatch(r"[0-9]+(,[0-9]+)*", named[-1])
         devices = frozenset(named[-1].split(",")[:count]) if plain else None
     share, port = flags.get(defaults.memory_flag), flags.get("--port")
-    return _Server(
+    return _RunningServer(
         first,
         devices,
         defaults.memory_share if share is None else _as_share(share.value),
         defaults.port if port is None else whole_number(port.value),
     )
+
+
+def _may_add_flags(script: LintedScript, before: Word, word: Word) -> bool:
+    """Return True if ``word`` is a variable, and neither the model nor the value of a flag."""
+    name = re.fullmatch(r"\$\{?(\w+|[@*])(?:\[[@*]\])?\}?", word.text)
+    is_value = before.is_flag or before.text == "serve"
+    return name is not None and not is_value and name[1] not in script.arrays
 
 
 def _as_share(text: str) -> float | None:

@@ -6,11 +6,12 @@ Source of the flags: TensorRT-LLM 1.0 to 1.2, tensorrt_llm/commands/serve.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.import_open_fields import ServerFlags, open_fields_of_server
 from parc.backends.shared.serving.import_service import (
     EngineCommand,
     engines_line,
@@ -19,19 +20,27 @@ from parc.backends.shared.serving.import_service import (
     read_engine_command,
     take_extra_arguments,
 )
+from parc.backends.shared.serving.server_commands import (
+    contains_only_arguments,
+    flags_of_servers,
+    is_other_action,
+    positional_argument,
+    report_other_servers,
+    server_starts,
+)
 from parc.backends.tensorrt_llm.arguments import CONFIG_FLAG, NAME, PACKAGE, planned_flags
 from parc.backends.tensorrt_llm.extra_arguments import canonical_flag_name
 from parc.backends.tensorrt_llm.launch_files.import_config import CONFIG_FORMAT
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
     LaunchFlag,
-    flags_in_statements,
     load_import_table,
+    precedes_command,
     set_spec_field,
-    split_flags,
     take_flags,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
+from parc.compiler.tools.importers.open_fields import set_defaults
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
@@ -43,6 +52,9 @@ OF_HOSTS = frozenset(("--nnodes", "--node_rank", "--head", "--host", "--gpus_per
 """Flags about hosts, which PARC's script sets for each host."""
 LAYOUT_DEFAULTS: dict[str, Any] = {"tp": 1, "pp": 1, "ep": "off", "replicas": 1}
 """``layout`` field -> value of TensorRT-LLM if the command does not have the flag."""
+_SERVER_FLAGS = ServerFlags(
+    "TensorRT-LLM", TABLE.rows, rows_of_known_flags(PACKAGE), {}, (SERVER, START)
+)
 SETTING_DEFAULTS = {
     **{"--tp_size": "1", "--pp_size": "1", "--port": "8000", "--host": "localhost"},
     **{"--backend": "pytorch", MEMORY: "0.9"},
@@ -53,16 +65,14 @@ _ENGINES = engines_line("TensorRT-LLM")
 
 def starts_tensorrt_llm(words: list[Word]) -> bool:
     """Return True if ``words`` start a server of TensorRT-LLM."""
-    return bool(server_starts(words))
+    return bool(server_starts(words, find_server))
 
 
-def server_starts(words: Iterable[Word]) -> dict[int, Word]:
-    """Return number of each statement that starts a server -> word that names the server."""
-    return {word.statement: word for word in words if _is_server(word)}
-
-
-def _is_server(word: Word) -> bool:
-    return word.text.rpartition("/")[2] == SERVER
+def find_server(statement: list[Word]) -> Word | None:
+    """Return the word of a statement that names the server; None if it starts none."""
+    if is_other_action(statement):
+        return None
+    return next((word for word in statement if word.text.rpartition("/")[2] == SERVER), None)
 
 
 def read_trtllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -72,47 +82,47 @@ def read_trtllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     (I02).
     """
     command = EngineCommand(
-        "TensorRT-LLM", "trtllm-serve MODEL --tp_size 8", starts_tensorrt_llm, read_words
+        "TensorRT-LLM",
+        "trtllm-serve MODEL --tp_size 8",
+        starts_tensorrt_llm,
+        read_words,
+        find_server,
     )
     return read_engine_command(text, name, sink, command)
 
 
-def server_flags(words: list[Word], from_parc: bool) -> list[LaunchFlag]:
-    """Return the flags of the server under the names of ``flags.yaml``.
+def server_flags(words: list[Word], text: str) -> list[list[LaunchFlag]]:
+    """Return the flags of each server in the script ``text``, under the names of ``flags.yaml``.
 
-    Args:
-        words: words of a script.
-        from_parc: True if PARC emitted the script, whose commands differ only in few flags.
+    ``words`` are the words of the script.
     """
-    signs = (*TABLE.rows, CONFIG_FLAG, *(("--port", "--nnodes") if from_parc else ()))
-    found: list[LaunchFlag] = []
-    for statement in statements(words):
-        # launchers such as srun precede the server on the same line
-        start = next((at for at, word in enumerate(statement) if _is_server(word)), None)
-        whole = start is None
-        found += flags_in_statements(statement, signs) if whole else split_flags(statement[start:])
-    found = [replace(flag, name=canonical_flag_name(flag.name)) for flag in found]
-    return [flag for flag in found if flag.name.startswith("--")]
+    is_own = _ENGINES.search(text) is not None
+    # The commands of PARC's script differ only in few flags.
+    signs = (*TABLE.rows, CONFIG_FLAG, *(("--port", "--nnodes") if is_own else ()))
+    starts = {one.statement: one for one in server_starts(words, find_server)}
+    servers = [
+        [replace(flag, name=canonical_flag_name(flag.name)) for flag in flags]
+        for flags in flags_of_servers(words, text, find_server, signs, is_own)
+    ]
+    # launchers such as srun precede the server on the same line
+    return [
+        [one for one in flags if one.name.startswith("--") and not precedes_command(one, starts)]
+        for flags in servers
+    ]
 
 
-def _served_model(words: list[Word]) -> Iterator[Word]:
-    """Yield the argument MODEL of each command, which may follow flags."""
+def served_model(words: Iterable[Word]) -> Word | None:
+    """Return the argument MODEL of the first server, which may follow flags; None if absent."""
     rows = rows_of_known_flags(PACKAGE)
     for statement in statements(words):
-        start = next(
-            (
-                at
-                for at, word in enumerate(statement)
-                if _is_server(word) or word.text.endswith(START)
-            ),
-            None,
+        start = find_server(statement) or next(
+            (word for word in statement if word.text.endswith(START)), None
         )
-        rest = statement[start + 1 :] if start is not None else []
-        at = 1 if rest and rest[0].text == "serve" else 0
-        while at < len(rest) and rest[at].is_flag:
-            takes = rows.get(rest[at].text, {}).get("takes", 1)
-            at += 1 + (0 if "=" in rest[at].text else int(takes))
-        yield from rest[at : at + 1]
+        if start is not None:
+            at = next(index for index, word in enumerate(statement) if word is start) + 1
+            serves = [word.text for word in statement[at : at + 1]] == ["serve"]
+            return positional_argument(statement[at + serves :], rows)
+    return None
 
 
 def read_words(words: list[Word], reading: Reading) -> None:
@@ -120,15 +130,19 @@ def read_words(words: list[Word], reading: Reading) -> None:
     engines = _ENGINES.search(reading.text)
     if engines is None and not starts_tensorrt_llm(words):
         return
-    flags = server_flags(words, engines is not None)
+    servers = server_flags(words, reading.text)
+    flags = servers[0] if servers else []
+    report_other_servers(servers, {"--port", *OF_HOSTS}, reading)
     for flag in flags:
         reading.account(flag.word.span)
     rest = take_flags(flags, TABLE.rows, reading)
-    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
+    opened = open_fields_of_server(flags, words, _SERVER_FLAGS, reading)
     kept = [flag for flag in rest if not _read_flag(flag, reading, engines is not None)]
-    take_extra_arguments(kept, rows_of_known_flags(PACKAGE), planned_flags(), reading)
-    model = next(_served_model(words), None)
-    if model is not None and not model.dynamic:
+    take_extra_arguments(kept, PACKAGE, planned_flags(), reading)
+    model = served_model(words)
+    if model is not None and model.dynamic:
+        reading.leave_out(f"{SERVER} {model.text}", model.span, "set model and job.checkpoint")
+    elif model is not None:
         reading.spec.setdefault("job", {})["checkpoint"] = model.text
         reading.account(model.span)
     read_catalog_model(reading)
@@ -137,11 +151,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
         reading.notes.append("the settings in config.yaml are not read: import it by itself")
     if engines is not None and engines[1] != "one":
         layout["replicas"] = int(engines[1])
-    for field, value in LAYOUT_DEFAULTS.items():
-        path = f"layout.{field}"
-        # fields whose flags have values that are known only at run time stay open
-        if path not in paths or path in reading.spans:
-            layout.setdefault(field, value)
+    set_defaults(layout, "layout", LAYOUT_DEFAULTS, opened)
     finish_service(reading, NAME)
 
 
@@ -169,11 +179,17 @@ def read_settings(text: str, name: str) -> dict[str, str]:
     engines = _ENGINES.search(text)
     if engines is None and not starts_tensorrt_llm(words):
         return {}
-    flags = server_flags(words, engines is not None)
+    flags = next(iter(server_flags(words, text)), [])
     found = {flag.name: flag.value for flag in flags}
     own = {flag: value for flag, value in found.items() if flag not in OF_HOSTS}
-    model = next(_served_model(words), None)
+    model = served_model(words)
     return own | ({"MODEL": model.text} if model is not None else {})
+
+
+def _confirms_tensorrt_llm(text: str) -> bool:
+    """Return True if a file starts a server of TensorRT-LLM or contains only arguments."""
+    words = shell_words(text, "")
+    return starts_tensorrt_llm(words) or contains_only_arguments(words)
 
 
 IMPORTERS = BackendImporters(
@@ -182,6 +198,7 @@ IMPORTERS = BackendImporters(
             read_trtllm_args,
             "command of TensorRT-LLM (trtllm-serve), or a script with it",
             (r"\btrtllm-serve\b",),
+            confirms=_confirms_tensorrt_llm,
         ),
         "trtllm-config": CONFIG_FORMAT,
     },

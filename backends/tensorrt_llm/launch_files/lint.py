@@ -18,15 +18,16 @@ from parc.backends.shared.serving.lint_server import (
     value_count,
 )
 from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
+from parc.backends.shared.serving.server_commands import distinct_flags, server_starts
 from parc.backends.tensorrt_llm.arguments import CONFIG_FLAG, NAME, PACKAGE
 from parc.backends.tensorrt_llm.backend import VERSIONS
 from parc.backends.tensorrt_llm.extra_arguments import explain_unknown_flag
 from parc.backends.tensorrt_llm.launch_files.import_command import (
     OF_HOSTS,
     TABLE,
+    find_server,
     read_settings,
     server_flags,
-    server_starts,
     starts_tensorrt_llm,
 )
 from parc.backends.tensorrt_llm.rules import RULES
@@ -52,7 +53,7 @@ def lint_tensorrt_llm(
 
     A rule is skipped if it needs a fact that neither the script nor ``options`` contain.
     """
-    flags = server_flags(list(script.words), False)
+    flags = distinct_flags(server_flags(list(script.words), script.text))
     report_flag_faults(flags, partial(_check_flag, options.version or VERSIONS[-1]), sink)
     sure = certain_flags(script, flags)
     if flags:
@@ -64,7 +65,7 @@ def lint_tensorrt_llm(
         return [SkippedRule(rule.code, f"the file of {CONFIG_FLAG}") for rule in RULES]
     is_open = script.is_open(flags, _value_count)
     if not is_open and not written & OF_HOSTS - {"--host"}:
-        starts = server_starts(script.words)
+        starts = {one.statement: one for one in server_starts(script.words, find_server)}
         check_gpus_of_server(script, starts, sure, ("--tp_size", "--pp_size"), sink)
     skipped = rules_without_sizes(RULES, SIZES, written, sure, is_open)
     return skipped or _check_layout(script, sure, options, sink)

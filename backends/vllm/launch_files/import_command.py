@@ -7,16 +7,31 @@ instead of dashes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
-from parc.backends.shared.serving.import_service import EngineCommand, read_engine_command
+from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.serving.import_open_fields import ServerFlags, open_fields_of_server
+from parc.backends.shared.serving.import_service import (
+    EngineCommand,
+    check_block_tokens,
+    read_engine_command,
+)
+from parc.backends.shared.serving.server_commands import (
+    contains_only_arguments,
+    flags_of_servers,
+    is_other_action,
+    positional_argument,
+    report_other_servers,
+)
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.backends.vllm.launch_files.import_features import read_features
 from parc.backends.vllm.launch_files.import_rest import (
     OF_HOSTS,
+    SUBJECTS,
     is_script_from_parc,
     parse_length,
     pin_vllm_defaults,
@@ -27,7 +42,6 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
     FlagField,
     LaunchFlag,
-    flags_in_statements,
     load_import_table,
     set_spec_field,
     take_flags,
@@ -64,7 +78,9 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     Arguments that have no spec field are reported (I04), and so is a file without such a command
     (I02).
     """
-    command = EngineCommand("vLLM", "vllm serve MODEL -tp 8", starts_vllm, read_words, PARTITION)
+    command = EngineCommand(
+        "vLLM", "vllm serve MODEL -tp 8", starts_vllm, read_words, find_server, PARTITION
+    )
     return read_engine_command(text, name, sink, command)
 
 
@@ -73,11 +89,11 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
     ``words`` are the words of the script that contains the command.
     """
-    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_script_from_parc(reading) else ()))
-    flags = [_normalized_flag(flag) for flag in flags_in_statements(words, signs)]
-    if not flags and not any(word.text == "serve" for word in words):
+    servers = _read_servers(words, reading)
+    if not servers and not any(map(find_server, statements(words))):
         return
-    flags = [flag for flag in flags if _is_vllm_flag(flag)]
+    flags = servers[0] if servers else []
+    report_other_servers(servers, {"--port", *OF_HOSTS}, reading)
     for flag in flags:
         reading.account(flag.word.span)
     # Such a length is reported, not imported, because the fields of a spec are numbers.
@@ -86,10 +102,11 @@ def read_words(words: list[Word], reading: Reading) -> None:
         *symbolic,
         *take_flags([flag for flag in flags if flag not in symbolic], TABLE.rows, reading),
     ]
-    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
+    check_block_tokens(flags, "--block-size", reading)
+    opened = open_fields_of_server(flags, words, _SERVER_FLAGS, reading)
     _read_checkpoint(words, reading)
     take_extra_arguments(read_features(read_formats(unknown, reading), reading), reading)
-    pin_vllm_defaults(reading, {path for path in paths if path not in reading.spans})
+    pin_vllm_defaults(reading, opened)
     # A server has no program; the launcher may still start one, such as a benchmark.
     program = reading.spec.get("launch", {}).pop("program", None)
     if program is not None:
@@ -98,6 +115,16 @@ def read_words(words: list[Word], reading: Reading) -> None:
     if not any(flag.name == "--dtype" for flag in flags):
         reading.notes.append("the default --dtype auto: PARC writes the type of job.precision")
     reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
+
+
+def _read_servers(words: list[Word], reading: Reading) -> list[list[LaunchFlag]]:
+    """Return the flags of each server, with long names."""
+    is_own = is_script_from_parc(reading)
+    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_own else ()))
+    servers = flags_of_servers(words, reading.text, find_server, signs, is_own)
+    return [
+        [flag for one in flags if _is_vllm_flag(flag := _normalized_flag(one))] for flags in servers
+    ]
 
 
 def _is_vllm_flag(flag: LaunchFlag) -> bool:
@@ -132,19 +159,15 @@ def _is_symbolic_length(flag: LaunchFlag) -> bool:
 def _read_checkpoint(words: list[Word], reading: Reading) -> None:
     """Store the served checkpoint in ``reading``, and the model if the catalog contains it."""
     reading.spec.pop("checkpoint", None)
-    for at, (word, following) in enumerate(pairwise(words)):
-        if not starts_server(word, following):
-            continue
-        after = words[at + 2 : at + 3] if following.text == "serve" else [following]
-        if following.text != API_SERVER and after and not after[0].is_flag:
-            _set_checkpoint(after[0], reading)
-        break
+    model = served_model(words)
+    if model is not None:
+        _set_checkpoint(model, reading)
     named = reading.spec.get("job", {}).get("checkpoint")
     if named is None:
         return
-    model = catalog_name(named)
-    if model is not None:
-        reading.spec["model"] = model
+    known = catalog_name(named)
+    if known is not None:
+        reading.spec["model"] = known
     else:
         reading.notes.append(f"set model: the catalog has no entry for {named}")
 
@@ -155,13 +178,46 @@ def starts_server(word: Word, after: Word) -> bool:
     Examples are ``vllm serve``, the module of the API server, and the name of vLLM's container
     image followed by arguments of ``vllm serve``.
     """
-    command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
+    named = word.text in _MAIN_MODULES or word.text.rpartition("/")[2] == "vllm"
     image = _IMAGE.fullmatch(word.text) is not None and _IMAGE.fullmatch(after.text) is None
-    return word.statement == after.statement and (command or image or after.text == API_SERVER)
+    module = _API_SERVER.fullmatch(after.text) is not None
+    return word.statement == after.statement and (
+        (named and after.text == "serve") or image or module
+    )
+
+
+def find_server(statement: list[Word]) -> Word | None:
+    """Return the word of a statement that names vLLM's server; None if it starts none."""
+    for word, after in pairwise(statement):
+        if starts_server(word, after) and not is_other_action(statement):
+            return after if _API_SERVER.fullmatch(after.text) else word
+    return None
+
+
+def served_model(words: Iterable[Word]) -> Word | None:
+    """Return the argument MODEL of the first server, which may follow flags; None if absent."""
+    found = ((one, find_server(one)) for one in statements(words))
+    statement, start = next((pair for pair in found if pair[1] is not None), ([], None))
+    if start is None or _API_SERVER.fullmatch(start.text):
+        return None
+    rows = rows_of_known_flags(PACKAGE)
+    at = next(index for index, word in enumerate(statement) if word is start) + 1
+    return positional_argument(statement[at + (statement[at].text == "serve") :], rows)
 
 
 _IMAGE = re.compile(r"(?:\S+/)?vllm/vllm-openai[\w-]*(?:[:@]\S+)?")
-API_SERVER = "vllm.entrypoints.openai.api_server"
+_API_SERVER = re.compile(
+    r"vllm\.entrypoints\.(?:openai\.)?api_server"
+    r"|(?:\S*/)?vllm/entrypoints/(?:openai/)?api_server\.py"
+)
+_MAIN_MODULES = ("vllm.entrypoints.cli.main", "vllm.scripts")
+_SERVER_FLAGS = ServerFlags(
+    "vLLM",
+    TABLE.rows,
+    rows_of_known_flags(PACKAGE),
+    SUBJECTS,
+    ("serve", "vllm.entrypoints.openai.api_server"),
+)
 
 
 def _set_checkpoint(word: Word, reading: Reading) -> None:
@@ -183,13 +239,8 @@ def read_settings(text: str, name: str) -> dict[str, str]:
         return {}
     reading = Reading(text, name, Sink())
     _read_checkpoint(words, reading)
-    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_script_from_parc(reading) else ()))
-    flags = [_normalized_flag(flag) for flag in flags_in_statements(words, signs)]
-    found = {
-        flag.name: flag.value
-        for flag in flags
-        if flag.name.startswith("--") and flag.name not in OF_HOSTS
-    }
+    flags = next(iter(_read_servers(words, reading)), [])
+    found = {flag.name: flag.value for flag in flags if flag.name not in OF_HOSTS}
     checkpoint = reading.spec.get("job", {}).get("checkpoint")
     return found | ({"MODEL": checkpoint} if checkpoint else {})
 
@@ -204,8 +255,16 @@ SETTING_DEFAULTS = {
 
 def starts_vllm(words: list[Word]) -> bool:
     """Return True if ``words`` start vLLM's server or are only arguments of the server."""
-    served = any(starts_server(word, after) for word, after in pairwise(words))
-    return served or any(map(_has_vllm_flag, statements(words)))
+    found = statements(words)
+    return any(map(find_server, found)) or (
+        contains_only_arguments(words) and any(map(_has_vllm_flag, found))
+    )
+
+
+def _confirms_vllm(text: str) -> bool:
+    """Return True if a file starts vLLM's server or contains only arguments."""
+    words = shell_words(text, "")
+    return any(map(find_server, statements(words))) or contains_only_arguments(words)
 
 
 def _has_vllm_flag(statement: list[Word]) -> bool:
@@ -228,8 +287,9 @@ IMPORTERS = BackendImporters(
                 r"\bvllm[ \t]+serve\b",
                 r"--tensor-parallel-size\b",
                 r"\bvllm/vllm-openai\b",
-                r"\bvllm\.entrypoints\.openai\.api_server\b",
+                r"\bvllm[./]entrypoints[./](openai[./])?api_server\b",
             ),
+            confirms=_confirms_vllm,
         )
     },
     LaunchLines(starts_vllm, read_words),

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
+    advise_removed_flag,
     find_value_fault,
     rows_of_known_flags,
 )
-from parc.backends.shared.serving.import_service import engines_line
+from parc.backends.shared.serving.import_service import (
+    OTHER_HINT,
+    SECRET_HINT,
+    engines_line,
+    is_secret_flag,
+)
 from parc.backends.shared.serving.import_weight_format import read_weight_format
 from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
 from parc.backends.vllm.backend import DEFAULT_VERSION
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import normalize_flag
 from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field, whole_number
+from parc.compiler.tools.importers.open_fields import set_defaults
 from parc.compiler.topology.readers.reader_state import Reading
 
 LAYOUT_DEFAULTS: dict[str, Any] = {
@@ -26,6 +33,8 @@ LAYOUT_DEFAULTS: dict[str, Any] = {
 }
 """``layout`` field -> vLLM's value if the command does not have the flag. In a spec, most absent
 fields mean that PARC chooses the value."""
+SUBJECTS = {"layout.tp": r"--tp\S*", "layout.ep": r"--(?:enable-)?(?:expert-parallel|ep)\S*"}
+"""Spec field -> flags without a row in the import table that can set it."""
 CACHES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "bfloat16": "bf16"}
 BALANCERS = {
     "--data-parallel-hybrid-lb": "hybrid",
@@ -138,14 +147,17 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
         planned = row is not None and (
             str(row.get("means", flag.name)).replace("--no-", "--", 1) in planned_flags()
         )
+        secret = is_secret_flag(flag.name, values)
         if (
             row is None
             or dynamic
             or planned
+            or secret
             or find_value_fault(ExtraArgument(flag.name, values, 0), row)
         ):
             text = " ".join((flag.name, *values))
-            reading.leave_out(text, flag.word.span, "set the matching field of the job, if any")
+            hint = advise_removed_flag(PACKAGE, flag.name) if row is None else ""
+            reading.leave_out(text, flag.word.span, SECRET_HINT if secret else hint or OTHER_HINT)
         else:
             words[flag.name] = values
     if words:
@@ -154,19 +166,16 @@ def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
         ]
 
 
-def pin_vllm_defaults(reading: Reading, unsure: set[str]) -> None:
+def pin_vllm_defaults(reading: Reading, unsure: Collection[str]) -> None:
     """Set the ``layout`` fields whose flags are absent to vLLM's defaults.
 
-    ``unsure`` contains the paths of fields whose flags have values that are known only at run time.
-    These fields are not set.
+    ``unsure`` contains the paths of fields whose values are unknown. These fields are not set.
     """
     layout = reading.spec.setdefault("layout", {})
     engines = _ENGINES.search(reading.text)
     if engines is not None and engines[1] != "one":
         layout["replicas"] = int(engines[1])
-    for field, value in LAYOUT_DEFAULTS.items():
-        if f"layout.{field}" not in unsure:
-            layout.setdefault(field, value)
+    set_defaults(layout, "layout", LAYOUT_DEFAULTS, unsure)
     env = reading.spec.get("launch", {}).get("env", {})
     stages = env.get(PARTITION, "")
     if re.fullmatch(r"[0-9]{1,5}(,[0-9]{1,5})*", stages):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -26,10 +26,16 @@ from parc.backends.shared.serving.lint_server import (
     value_count,
 )
 from parc.backends.shared.serving.lint_several_servers import (
+    Server,
     ServerDefaults,
     check_servers_of_one_host,
 )
 from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
+from parc.backends.shared.serving.server_commands import (
+    distinct_flags,
+    read_servers,
+    server_starts,
+)
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION, RULES
 from parc.backends.vllm.coupled_flags import COUPLINGS
@@ -52,7 +58,8 @@ from parc.backends.vllm.launch_files.import_command import (
     DEGREES,
     SPREAD,
     TABLE,
-    starts_server,
+    find_server,
+    served_model,
 )
 from parc.backends.vllm.plan_checks import ALLOCATOR, EXPANDABLE, PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
@@ -109,6 +116,8 @@ class _Command:
     """The flags of a ``vllm serve`` command under their long names."""
 
     flags: tuple[LaunchFlag, ...]
+    servers: tuple[Server, ...]
+    """Servers with their own flags; empty for a file in YAML."""
     sure: Mapping[str, LaunchFlag]
     """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
@@ -121,12 +130,7 @@ class _Command:
 
 def is_vllm(script: LintedScript) -> bool:
     """Return True if the script starts ``vllm serve`` or the module of vLLM's API server."""
-    return any(starts_server(word, after) for word, after in _word_pairs(script))
-
-
-def _word_pairs(script: LintedScript) -> list[tuple[Word, Word]]:
-    """Return (word, next word) for each word of the script except the last."""
-    return list(zip(script.words, script.words[1:], strict=False))
+    return bool(server_starts(script.words, find_server))
 
 
 def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
@@ -143,7 +147,7 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     if not command.is_open:
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)
-    check_servers_of_one_host(script, command.starts, command.flags, SERVER, sink)
+    check_servers_of_one_host(script, command.servers, SERVER, sink)
     port = None if command.is_open else SERVER.port
     if "--headless" not in written:
         listens = port_of_server(command.sure, written, port)
@@ -188,9 +192,7 @@ def _check_gpus(
     replicas = local if local in written else "--data-parallel-size"
     sizes = [replicas if name == "--data-parallel-size" else name for name in RANKS]
     if all(name in command.sure for name in sizes if name in written):
-        pairs = (pair for pair in _word_pairs(script) if starts_server(*pair))
-        starts = {after.statement: word for word, after in pairs}
-        check_gpus_of_server(script, starts, command.sure, sizes, sink)
+        check_gpus_of_server(script, command.starts, command.sure, sizes, sink)
 
 
 def _check_allocator(script: LintedScript, command: _Command, sink: ScriptSink) -> None:
@@ -211,27 +213,37 @@ def _check_allocator(script: LintedScript, command: _Command, sink: ScriptSink) 
 def _read_command(script: LintedScript, version: str) -> _Command:
     """Return the command of the script that starts ``version`` of ``vllm serve``.
 
-    Its flags are those after ``vllm serve`` in the same statement, and those in other statements,
-    such as shell arrays.
+    Its flags are those after ``vllm serve``, and those in variables and arrays that it uses.
     """
-    starts: dict[int, Word] = {}
-    for word, after in _word_pairs(script):
-        if starts_server(word, after):
-            starts.setdefault(after.statement, after)
-    found = []
-    others = statements_of_others(script.words, starts, rows_of_known_flags(PACKAGE))
-    for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
-        if not precedes_command(flag, starts) and flag.word.statement not in others:
-            found.append(replace(flag, name=long_flag_name(flag.name)))
+    servers = read_servers(script.words, script.text, find_server)
+    if servers:
+        starts = {one.start.statement: one.start for one in servers}
+        found = distinct_flags(_long_flags(one.flags) for one in servers)
+    else:
+        starts = {one.statement: one for one in server_starts(script.words, find_server)}
+        others = statements_of_others(script.words, starts, rows_of_known_flags(PACKAGE))
+        flags = script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"])
+        found = [
+            flag
+            for flag in _long_flags(flags)
+            if not precedes_command(flag, starts) and flag.word.statement not in others
+        ]
     sure = certain_flags(script, found)
     is_open = script.is_open(found, partial(_value_count, version), starts)
+    model = served_model(script.words)
+    named = sure.get("--model")
     return _Command(
         tuple(found),
+        tuple(Server(one.start, tuple(_long_flags(one.flags))) for one in servers),
         sure,
-        is_open or _has_several_lists(script, found, starts),
+        is_open or (not servers and _has_several_lists(script, found, starts)),
         starts,
-        _served_checkpoint(script, sure),
+        model.text if model and not model.dynamic else named.value if named else "",
     )
+
+
+def _long_flags(flags: Iterable[LaunchFlag]) -> list[LaunchFlag]:
+    return [replace(flag, name=long_flag_name(flag.name)) for flag in flags]
 
 
 def _has_several_lists(
@@ -245,15 +257,6 @@ def _has_several_lists(
     return (
         sum(one[0].is_flag for one in statements(script.words) if one[0].statement in numbers) > 1
     )
-
-
-def _served_checkpoint(script: LintedScript, sure: Mapping[str, LaunchFlag]) -> str:
-    """Return the name of the served checkpoint; "" if the script does not determine the name."""
-    for word, model in _word_pairs(script):
-        if word.text == "serve" and not model.is_flag and not model.dynamic:
-            return model.text
-    named = sure.get("--model")
-    return named.value if named is not None else ""
 
 
 def _value_count(version: str, name: str) -> int | None:

@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from itertools import chain, groupby, pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.spec.service_spec import ServiceSpec
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import LONGEST_TEXT, Reading
 
@@ -279,6 +280,11 @@ def set_spec_field(reading: Reading, path: str, value: Any, flag: LaunchFlag) ->
     node[last] = value
     reading.spans[path] = flag.word.span
     reading.account(flag.word.span)
+
+
+def valid_block_tokens() -> tuple[int, ...]:
+    """Return the sizes of cache blocks that ``job.block_tokens`` can have."""
+    return get_args(ServiceSpec.model_fields["block_tokens"].annotation)
 
 
 IMPLIED = "implied"

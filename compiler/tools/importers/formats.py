@@ -70,15 +70,36 @@ def targets_of_launch(spec: Mapping[str, Any], backend: Declaration) -> list[str
     """Return ``emit`` of a spec that was imported from a launch file of ``backend``.
 
     The result is empty if the spec sets the targets, or if those of a spec without ``emit`` contain
-    the backend. A backend that wraps frameworks does not determine which one of them runs.
+    the backend. A backend that does not determine the layout leaves the framework open.
     """
-    kind: JobKind = "serve" if spec.get("job", {}).get("kind") == "serve" else "train"
-    default = default_targets(kind)
-    wraps = bool(backend.wrapped_frameworks) or not backend.binds_layout
-    if "emit" in spec or wraps or backend.name in default:
+    default = default_targets(_job_kind(spec))
+    if "emit" in spec or not backend.binds_layout or backend.name in default:
         return []
-    others = (one for one in default if not backend_declaration(one).binds_layout)
-    return [backend.name, *others]
+    return targets_with_launchers(spec, backend.name)
+
+
+def targets_with_launchers(spec: Mapping[str, Any], *frameworks: str) -> list[str]:
+    """Return ``frameworks`` and the launchers that a spec without ``emit`` is compiled for."""
+    default = default_targets(_job_kind(spec))
+    launchers = (one for one in default if not backend_declaration(one).binds_layout)
+    return [*frameworks, *launchers]
+
+
+def leave_framework_open(program: str, reading: Reading) -> None:
+    """Set ``emit: []``, which no compile accepts, for a launch whose framework is unknown.
+
+    Without ``emit``, a compile would write the arguments of the default framework for ``program``,
+    which may not understand them.
+    """
+    reading.spec["emit"] = []
+    reading.notes.append(
+        f"emit is empty, because PARC does not recognize the framework of {program}: list its "
+        "framework and the launchers in emit, such as [FRAMEWORK, slurm, torchrun]"
+    )
+
+
+def _job_kind(spec: Mapping[str, Any]) -> JobKind:
+    return "serve" if spec.get("job", {}).get("kind") == "serve" else "train"
 
 
 def importable_launches() -> str:

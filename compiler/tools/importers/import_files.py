@@ -26,8 +26,10 @@ from parc.compiler.tools.importers.manifests import read_manifest
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
-from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
+from parc.compiler.tools.importers.service_files import read_service_file
+from parc.compiler.tools.importers.slurm import read_sbatch
 from parc.compiler.topology.readers.cluster_section import merge_fragments
+from parc.compiler.topology.readers.fragment_secrets import without_secrets
 from parc.compiler.topology.readers.reader_state import UNCHANGED, Fragment, HostFilter
 from parc.compiler.topology.readers.registry import (
     DETECTED_IN,
@@ -35,6 +37,8 @@ from parc.compiler.topology.readers.registry import (
     FileFormat,
     detect_format,
 )
+from parc.compiler.topology.readers.secret_values import hide_secrets
+from parc.compiler.topology.readers.squeue import read_squeue
 
 INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
@@ -97,7 +101,7 @@ def read_files(
         _with_targets(kind, _read_file(formats[kind], (text, name), sink, keep))
         for kind, text, name in files
     ]
-    read = [fragment for fragment in fragments if fragment is not None]
+    read = [without_secrets(fragment) for fragment in fragments if fragment is not None]
     if len(read) < len(files) or sink.failed():
         return None
     if read[0].whole and len(read) == 1:
@@ -119,7 +123,8 @@ def _read_file(
     form: FileFormat, file: tuple[str, str], sink: Sink, keep: HostFilter | None
 ) -> Fragment | None:
     if keep is None or form.selecting_reader is None:
-        manifest = read_manifest(*file) if form not in OWN.values() else None
+        own = form in OWN.values()
+        manifest = None if own else read_manifest(*file) or read_service_file(*file)
         if manifest is not None:
             return import_manifest(manifest, file, sink, form.reader)
         return form.reader(*file, sink)
@@ -168,6 +173,8 @@ def _check_characters(
 
 _NODES = re.compile(r"(?m)^\s*(?:- )?kind:\s*[\"']?(?:Node|List|NodeList)\b")
 """Matches the kind of a Kubernetes object that lists nodes."""
+_TOML = re.compile(r"(?m)^\[[\w.-]+\][ \t]*(?:#.*)?$")
+"""Matches the name of a section in TOML."""
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum file size in bytes; the node list of 16,384 hosts has about 40 MB."""
 
@@ -221,10 +228,10 @@ def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
     formats = dict(import_formats())
     if manifest:  # the signs of a list of nodes also match other objects of Kubernetes
         del formats["k8s-nodes"]
-    objects = read_manifest(text, name) if manifest else None
+    objects = read_manifest(text, name) if manifest else read_service_file(text, name)
     kind = detect_format(text if objects is None else objects.script, formats)
     if kind is None:
-        command, line = launch_command(text, name)
+        command, line = ("", 1) if _TOML.search(text) else launch_command(text, name)
         kinds = ", ".join(import_formats())
         message = f"cannot detect the format of {name}"
         hint = expected or f"name the format as KIND of parc import; valid values: {kinds}"
@@ -237,7 +244,8 @@ def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
         elif expected:
             pass
         elif command:
-            message = f"{name} starts a program that PARC cannot import: {command[:80]}"
+            shown = hide_secrets(" ".join(command.split()))[:80]
+            message = f"{name} starts a program that PARC cannot import: {shown}"
             hint = f"PARC can import {importable_launches()}"
         elif manifest:
             hint = "copy the command of a container into a script, and import the script"

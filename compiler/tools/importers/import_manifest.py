@@ -9,6 +9,7 @@ from typing import Any
 
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Sink
+from parc.compiler.tools.importers.gpu_types import gpu_of_type
 from parc.compiler.tools.importers.manifests import Container, Manifest, Pod
 from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
@@ -33,19 +34,16 @@ def import_manifest(
         return None
     reading = Reading(*file, sink)
     spec: dict[str, Any] = deepcopy(dict(fragment.spec))
-    found = [
-        (pod, one)
-        for pod in manifest.pods
-        for one in pod.containers
-        if one.is_started and one.gpus is not None
-    ]
+    found = [(pod, one) for pod in manifest.pods for one in pod.containers if one.is_started]
+    # A container with GPUs is the server; others may prepare it.
+    found = [(pod, one) for pod, one in found if one.gpus is not None] or found[:1]
     if found:
         pod, container = found[0]
         _read_hosts(found, spec, reading)
         _read_environment(container, spec, reading)
         settings = {"image": container.image, "namespace": pod.namespace}
         known = {key: value for key, value in settings.items() if value}
-        if known:
+        if known and manifest.platform == "kubernetes":
             spec.setdefault("launch", {}).setdefault("kubernetes", {}).update(known)
     for pod in manifest.pods:
         for key, span in (*pod.unread, *(key for one in pod.containers for key in one.unread)):
@@ -63,21 +61,28 @@ def import_manifest(
 def _read_hosts(found: list[tuple[Pod, Container]], spec: dict[str, Any], reading: Reading) -> None:
     """Set the number of hosts, which are pods, their GPUs, and the number of engines."""
     pod, container = found[0]
-    assert container.gpus is not None
-    gpus = container.gpus.number
     # A LeaderWorkerSet has one template for the leaders and one for all other pods.
     pods = pod.replicas * pod.size
     if pod.kind != "LeaderWorkerSet":
         pods = sum({id(one): one.replicas for one, _ in found}.values())
     cluster = spec.setdefault("cluster", {})
-    if not gpus or not isinstance(cluster.get("node", {}), Mapping):
-        return
     engine_hosts = pod.size if pod.size > 1 else int(cluster.get("nodes", 1))
-    cluster["node"] = {**cluster.get("node", {}), "gpus_per_node": gpus}
-    cluster["nodes"] = pods
-    reading.spans["cluster.node.gpus_per_node"] = container.gpus.span
-    reading.notes.append(f"each pod counts as a host; pods: {pods}, GPUs per pod: {gpus}")
-    if spec.get("job", {}).get("kind") == "serve" and pods % engine_hosts == 0:
+    gpus = container.gpus.number if container.gpus is not None else None
+    if gpus and container.gpus is not None and isinstance(cluster.get("node", {}), Mapping):
+        cluster["node"] = {**cluster.get("node", {}), "gpus_per_node": gpus}
+        cluster["nodes"] = max(pods, 1)
+        reading.spans["cluster.node.gpus_per_node"] = container.gpus.span
+        reading.notes.append(f"each pod counts as a host; pods: {pods}, GPUs per pod: {gpus}")
+    if container.gpu_type is not None:
+        gpu, advice = gpu_of_type(container.gpu_type.text)
+        if gpu is not None:
+            cluster["gpu"] = gpu
+        else:
+            line = container.gpu_type.span.line
+            reading.notes.append(f"GPU type {container.gpu_type.text}, line {line}: {advice}")
+    if not cluster:
+        del spec["cluster"]
+    if spec.get("job", {}).get("kind") == "serve" and pods and pods % engine_hosts == 0:
         layout = spec.setdefault("layout", {})
         if layout.get("replicas", 1) == 1:
             layout["replicas"] = pods // engine_hosts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from parc.backends.registry import all_declarations
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
@@ -19,6 +20,7 @@ from parc.compiler.tools.importers.flags import (
     split_option,
     whole_number,
 )
+from parc.compiler.tools.importers.gpu_types import read_gpu_type
 from parc.compiler.tools.importers.shell_words import Word, split_quoted_flag, statements
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -34,6 +36,12 @@ _SRUN_SET = {
     *("--no-container-mount-home", "--container-writable", "--open-mode"),
 }
 """Flags of srun that PARC's batch script sets itself, or that describe the same hosts and tasks."""
+_BINDING = {
+    **{"--mpi": ("none",), "--distribution": ("arbitrary",), "--cpu-bind": ("none",)},
+    **{"--cpus-per-task": (), "--gpu-bind": ("none",), "--mem-bind": ("none",)},
+}
+"""Flags of srun that start MPI, or bind tasks to cores and GPUs -> values with which PARC's batch
+script starts the ranks in the same way."""
 _SRUN_SHORT = {
     **{"-N": "--nodes", "-n": "--ntasks", "-l": "--label", "-u": "--unbuffered"},
     **{"-w": "--nodelist", "-o": "--output", "-e": "--error", "-J": "--job-name"},
@@ -106,6 +114,7 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
     statement that starts the ranks.
     """
     programs = []
+    in_variable = any(word.variable and is_python_program(word) for word in words)
     for written in statements(words):
         statement = [part for word in written for part in split_quoted_flag(word)]
         flags, after = _srun_flags(statement)
@@ -114,8 +123,12 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
             read_container_command(container, reading)
             after = container.end
         flags = flags or [one for one in split_flags(statement) if _is_container_flag(one)]
+        ours = _own_srun_options(statement)
         for flag in flags:
-            read_srun_flag(flag, reading)
+            if f"{flag.name}={flag.value}" not in ours:
+                read_srun_flag(flag, reading)
+        if flags and (len(statement) > after + 1 or in_variable):
+            _report_wrapper(statement[after:], reading)
         _report_launcher_flags(statement[after:], reading)
         _read_torchrun_flags(statement[after:], reading)
         programs += [
@@ -173,7 +186,10 @@ def read_srun_flag(flag: LaunchFlag, reading: Reading) -> None:
     """
     value = flag.value
     reading.account(flag.word.span)
-    if flag.name in _SRUN_SET or flag.name.startswith("$"):
+    if flag.name in ("--gres", "--gpus-per-node", "--gpus"):
+        read_gpu_type(flag, value, reading)
+    other = flag.name in _BINDING and value not in _BINDING[flag.name]
+    if (flag.name in _SRUN_SET or flag.name.startswith("$")) and not other:
         return
     if flag.name == "--container-image" and value and not has_gap(value):
         set_spec_field(reading, "launch.slurm.container_image", value, flag)
@@ -195,9 +211,24 @@ def read_mounts(flag: LaunchFlag, text: str, reading: Reading) -> None:
 
 
 def _text_of_flag(flag: LaunchFlag) -> str:
-    if "=" in flag.word.text:
+    inside = [value.span == flag.word.span for value in flag.values[:1]]  # as in -c56
+    if "=" in flag.word.text or any(inside):
         return flag.word.text
     return " ".join([flag.word.text, *(value.text for value in flag.values[:4])])
+
+
+def _report_wrapper(words: list[Word], reading: Reading) -> None:
+    """Report a script between srun and the program: PARC's batch script starts no such script."""
+    if words and words[0].text.endswith(".sh"):
+        text = f"{words[0].text}, which srun starts with the program as its argument"
+        reading.leave_out(text, words[0].span)
+
+
+def _own_srun_options(statement: list[Word]) -> frozenset[str]:
+    """Return the options with which PARC's scripts start the launchers in a statement by srun."""
+    names = {word.text.rpartition("/")[2] for word in statement}
+    declared = (one for one in all_declarations() if not names.isdisjoint(one.launchers))
+    return frozenset(option for one in declared for option in one.srun_options)
 
 
 _OF_PYTHON = ("-u", "-m", "-O", "-B", "-c", "-l", "-e")

@@ -136,7 +136,7 @@ def check_service(
     case only V02 is reported.
     """
     broken: set[str] = set()
-    rules = service_rules(facts.problem, engine)
+    rules = [one for one in service_rules(facts.problem, engine) if not one.of_plans_only]
     skipped = _check_rules(rules, facts, broken, sink, {"V01": "V02"})
     counted = is_field_known(facts.known_problem.cluster, "racks")
     cluster, ranks = facts.problem.cluster, facts.layout.gpus

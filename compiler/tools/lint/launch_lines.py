@@ -24,6 +24,7 @@ from parc.compiler.tools.lint.launch_commands import (
     declared_launchers,
     read_launch_commands,
 )
+from parc.compiler.tools.lint.launch_directives import check_directive_variables, check_images
 from parc.compiler.tools.lint.launch_hosts import lint_hosts
 from parc.compiler.tools.lint.launch_network import check_network
 from parc.compiler.tools.lint.launch_tasks import (
@@ -154,12 +155,16 @@ def lint_launch(script: LintedScript, sink: Sink) -> None:
 
     These are contradictory options of Slurm (L04, L05), a time limit that Slurm cannot read (L17),
     an impossible segment size (L28), a wrong number of processes per host (L01, L02, L34), Slurm
-    variables that are expanded too early (L08), launches that cannot work on several hosts
+    variables that are expanded too early (L08) or never (L44), images without the separator of
+    their registry (L22), launches that cannot work on several hosts
     (``lint_hosts``, ``check_launcher_hosts``), and addresses and interfaces that other hosts cannot
     reach (L09, N01, N02).
     """
-    options = {option.name: option for option in directive_options(script)}
+    written = directive_options(script)
+    options = {option.name: option for option in written}
     commands = read_launch_commands(script)
+    check_directive_variables(written, sink)
+    check_images(script, written, sink)
     _check_gpu_options(options, sink)
     if options:
         check_tasks(commands, options, sink)

@@ -16,7 +16,10 @@ from parc.compiler.topology.hostlist import (
     HostlistError,
     expand_host_list,
 )
+from parc.compiler.topology.readers.secret_values import hide_secrets
 
+WRITTEN_BY_HAND = "correct the value, or remove the key"
+"""Help for errors in configs, which people write."""
 MOST_FINDINGS = 50
 """Largest number of findings per file. A file of the wrong format would have one per line."""
 UNCHANGED = "use the unchanged output of the command that docs/import.md lists for this format"
@@ -104,8 +107,12 @@ class InputLine:
 class Reading:
     """Hosts, spec keys and findings that a reader has collected from one file."""
 
-    def __init__(self, text: str, file: str, sink: Sink) -> None:
-        """Start to read the file ``file``, whose content is ``text``."""
+    def __init__(self, text: str, file: str, sink: Sink, hint: str = UNCHANGED) -> None:
+        """Start to read the file ``file``, whose content is ``text``.
+
+        ``hint`` is the help of errors in the file (I02) that have no help of their own.
+        """
+        self._hint = hint
         self.text, self.file, self.sink = text, file, sink
         self.is_valid = True
         self.notes: list[str] = []
@@ -141,7 +148,7 @@ class Reading:
         if isinstance(finding, str):
             finding = Finding(finding)
         if code == "I02" and not finding.help:
-            finding = replace(finding, help=UNCHANGED)
+            finding = replace(finding, help=self._hint)
         if self._errors <= MOST_FINDINGS:
             self.sink.report(code, finding, span=span)
 
@@ -157,9 +164,10 @@ class Reading:
     def leave_out(self, text: str, span: Span, hint: str = "") -> None:
         """Report that ``text`` of the file is not carried over to the spec (I04).
 
-        A note with the line number is always added, even if the report itself is ignored after
-        MOST_FINDINGS findings.
+        Values that look like secrets are hidden. A note with the line number is always added, even
+        if the report itself is ignored after MOST_FINDINGS findings.
         """
+        text = hide_secrets(text)
         finding = Finding(f"not carried over: {text[:80]}", help=hint)
         self.report("I04", finding, span)
         self.notes.append(f"not carried over, line {span.line}: {text[:LONGEST_TEXT]}")

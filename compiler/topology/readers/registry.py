@@ -34,6 +34,9 @@ class FileFormat:
     selecting_reader: Callable[[str, str, Sink, HostFilter], Fragment | None] | None = None
     """Reader that leaves out the hosts that a filter does not accept; None if the format does not
     name the GPU types of hosts."""
+    confirms: Callable[[str], bool] | None = None
+    """Function that returns False for a text that matches a pattern and has another format, such as
+    a script that starts another program; None if the patterns suffice."""
 
 
 FORMATS: dict[str, FileFormat] = {
@@ -97,11 +100,13 @@ FORMATS: dict[str, FileFormat] = {
 def detect_format(text: str, formats: Mapping[str, FileFormat] = FORMATS) -> str | None:
     """Return the name of the first format with a pattern that matches the start of ``text``.
 
-    Returns None if no pattern matches.
+    Returns None if no pattern matches, or if the formats with such patterns do not confirm it.
     """
     # Only the start is searched: node lists of large clusters have tens of megabytes.
     head = text[:DETECTED_IN]
     for name, form in formats.items():
-        if any(re.search(sign, head) for sign in form.signs):
+        if any(re.search(sign, head) for sign in form.signs) and (
+            form.confirms is None or form.confirms(text)
+        ):
             return name
     return None

@@ -124,3 +124,40 @@ def test_sharded_replicas_set_both_sizes() -> None:
     text = "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n"
     spec, notes = _imported(text)
     assert (spec["layout"]["dp"], spec["layout"]["dp_shard"], notes) == (8, 4, [])
+
+
+OLD = """\
+[model]
+name = "llama3"
+flavor = "70B"
+
+[training]
+seq_len = 8192
+{type}data_parallel_degree = -1
+tensor_parallel_degree = 8
+warmup_steps = 200
+
+[experimental]
+pipeline_parallel_degree = 2
+context_parallel_degree = 4
+"""
+
+
+def test_sizes_of_releases_before_section_parallelism_are_imported() -> None:
+    found = import_files("torchtitan-toml", [(OLD.format(type=""), "job.toml")], Sink())
+    assert found is not None
+    layout = found.fragment.spec["layout"]
+    assert {name: layout[name] for name in ("tp", "pp", "cp", "zero_stage")} == {
+        **{"tp": 8, "pp": 2, "cp": 4, "zero_stage": 2}
+    }
+    assert found.fragment.spec["job"]["warmup_steps"] == 200
+    assert found.fragment.spans["layout.tp"].line == 8
+    assert found.fragment.spans["layout.pp"].line == 12
+
+
+def test_another_type_of_data_parallelism_leaves_the_stage_open() -> None:
+    text = OLD.format(type='data_parallel_type = "ddp"\n')
+    found = import_files("torchtitan-toml", [(text, "job.toml")], Sink())
+    assert found is not None
+    assert "zero_stage" not in found.fragment.spec["layout"]
+    assert "not carried over, line 7: training.data_parallel_type: ddp" in found.fragment.notes

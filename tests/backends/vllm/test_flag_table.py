@@ -6,9 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from parc.backends.shared.extra_arguments import rows_of_known_flags
+from parc.backends.shared.extra_arguments import removed_flags, rows_of_known_flags
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
 from parc.backends.vllm.backend import VERSIONS
+from parc.backends.vllm.extra_arguments import explain_unknown_flag
 from parc.backends.vllm.verify_settings import FORMATS, NUMBERS, OTHERS, SWITCHES, TEXTS
 from parc.compiler.spec.service_spec import ServingLayoutSpec
 from tests.search.serving_specs import plan_of, planned, spec
@@ -27,6 +28,32 @@ def test_the_parser_accepts_every_all_to_all_backend_of_the_spec(version: str) -
     names = set(get_args(ServingLayoutSpec.model_fields["all2all"].annotation)) - {"auto"}
     assert len(names) >= 6
     assert names <= set(rows_of_known_flags(PACKAGE, version)["--all2all-backend"]["choices"])
+
+
+def test_the_replacement_of_a_removed_flag_is_a_current_flag() -> None:
+    rows = rows_of_known_flags(PACKAGE)
+    assert list(removed_flags(PACKAGE)) == sorted(removed_flags(PACKAGE))
+    for flag, row in removed_flags(PACKAGE).items():
+        assert flag not in rows
+        assert "instead" not in row or row["instead"].split()[0] in rows, flag
+
+
+@pytest.mark.parametrize(
+    ("flag", "release", "advice"),
+    [
+        ("--swap-space", "0.17.1", "no effect"),
+        ("--preemption-mode", "0.10.2", "computes preempted requests again"),
+        ("--enable-reasoning", "0.9.2", "--reasoning-parser"),
+        ("--tokenizer-pool-size", "0.9.2", "ignored"),
+        ("--tokenizer_pool_size", "0.9.2", "ignored"),
+        ("--disable-mm-preprocessor-cache", "0.12.0", "--mm-processor-cache-gb 0"),
+    ],
+)
+def test_a_removed_flag_is_named_with_its_replacement(flag: str, release: str, advice: str) -> None:
+    finding = explain_unknown_flag(flag, VERSIONS[-1])
+    assert "no longer has the flag" in finding.message
+    assert f"removed after release {release}" in finding.label
+    assert advice in finding.help + finding.fix
 
 
 def tree(version: str, *args: str) -> dict[str, Any]:
