@@ -30,13 +30,13 @@ from parc.backends.kubernetes.object_names import (
 )
 from parc.backends.kubernetes.slices import hosts_per_slice, replicated_job_count
 from parc.backends.registry import engine
-from parc.backends.shared.launch_rules import check_setup_and_variables
 from parc.backends.shared.launchers.container_paths import (
     Container,
     missing_folders,
     missing_paths,
     report_missing_paths,
 )
+from parc.backends.shared.setup_and_variables import check_setup_and_variables
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 

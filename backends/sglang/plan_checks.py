@@ -8,10 +8,10 @@ from parc.backends.sglang.extra_arguments import check_launch_args
 from parc.backends.sglang.processes import RENDEZVOUS_PORTS, plan_processes, rendezvous_port
 from parc.backends.shared.launch_rules import (
     check_names,
-    check_setup_and_variables,
     report_remote_code,
     require_internal_balancer,
 )
+from parc.backends.shared.setup_and_variables import check_setup_and_variables
 from parc.backends.value_range import LAST_PORT
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck
@@ -210,6 +210,6 @@ PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V28",), _check_low_latency),
     PlanCheck(("V44",), _check_host_cache),
     PlanCheck(("V40",), _check_adapters_with_draft),
-    PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
+    PlanCheck(("L29", "L30", "L31", "L40"), check_setup_and_variables),
 )
 """Checks that ``check_sglang`` and ``parc lint`` run."""

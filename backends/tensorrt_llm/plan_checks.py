@@ -10,9 +10,9 @@ import re
 
 from parc.backends.shared.launch_rules import (
     check_names,
-    check_setup_and_variables,
     require_internal_balancer,
 )
+from parc.backends.shared.setup_and_variables import check_setup_and_variables
 from parc.backends.shared.versions import is_in_range
 from parc.backends.tensorrt_llm.arguments import NAME
 from parc.backends.tensorrt_llm.defaults import BLOCK_TOKENS
@@ -191,6 +191,6 @@ PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V04",), _check_latent_chunks),
     PlanCheck(("V50",), _check_launchers),
     PlanCheck(("F03",), _check_words),
-    PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
+    PlanCheck(("L29", "L30", "L31", "L40"), check_setup_and_variables),
 )
 """Checks that ``check_tensorrt_llm`` and ``parc lint`` run."""

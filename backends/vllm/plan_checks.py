@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from parc.backends.shared.launch_rules import (
     check_names,
-    check_setup_and_variables,
     report_remote_code,
 )
+from parc.backends.shared.setup_and_variables import check_setup_and_variables
 from parc.backends.shared.versions import parse_version
 from parc.backends.value_range import LAST_PORT
 from parc.backends.vllm.arguments import shared_arguments
@@ -236,6 +236,6 @@ PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
     PlanCheck(("V44",), _check_adapter_rank),
     PlanCheck(("V45",), _check_allocator),
     PlanCheck(("T10",), _check_all_reduce),
-    PlanCheck(("L29", "L30", "L31"), check_setup_and_variables),
+    PlanCheck(("L29", "L30", "L31", "L40"), check_setup_and_variables),
 )
 """Checks that ``check_vllm`` and ``parc lint`` run."""

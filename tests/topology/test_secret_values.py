@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.secret_values import hide_secrets, is_secret
 from parc.compiler.tools.importers.import_files import import_files
-from parc.compiler.topology.readers.secret_values import hide_secrets, is_secret
 
 SECRET = "my-own-secret"
 TOKEN = "hf_" + "a1B2" * 8

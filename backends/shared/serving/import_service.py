@@ -17,6 +17,7 @@ from parc.backends.shared.serving.server_commands import (
     server_starts,
 )
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics.secret_values import is_secret
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, valid_block_tokens
 from parc.compiler.tools.importers.script_commands import (
@@ -31,7 +32,6 @@ from parc.compiler.tools.importers.shell_words import ASSIGNMENT, Word, statemen
 from parc.compiler.tools.importers.unread_parts import report_unread_parts
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
-from parc.compiler.topology.readers.secret_values import is_secret
 
 
 @frozen

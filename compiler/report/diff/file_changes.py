@@ -13,11 +13,11 @@ from difflib import SequenceMatcher
 from hashlib import sha256
 from itertools import zip_longest
 
+from parc.compiler.diagnostics.secret_values import is_secret_name
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.report.diff.plan_fields import (
     HIDDEN,
     hide_in_text,
-    is_secret_name,
     plain_numbers,
 )
 

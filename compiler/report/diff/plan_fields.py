@@ -12,6 +12,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from parc.compiler.diagnostics.secret_values import is_secret_name
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.hostlist import compress_hosts_in_order
@@ -22,9 +23,6 @@ SOURCES = re.compile(r"(?:^|\.)source$")
 """Fields that cite the origin of other fields."""
 HIDDEN = "(hidden)"
 """Text in place of a value that is probably secret."""
-_SECRET = re.compile(
-    r"(?:^|[_-])(?:api_?key|key|keys|token|secret|password|passwd|pwd|credentials?)(?:[_-]|$)"
-)
 _NUMBER = re.compile(
     r"(--[\w-]+[ =]|^[ \t]*[\"']?[\w.-]+[\"']?: )"
     r"([-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?)(?=$|[\s,\]}])"
@@ -56,15 +54,6 @@ class FieldChange:
         if self.old is None:
             return "added"
         return "removed" if self.new is None else "changed"
-
-
-def is_secret_name(name: str) -> bool:
-    """Return True if ``name`` looks like the name of a variable or flag with a token or key.
-
-    The name is written in capital letters, or as a flag.
-    """
-    plain = name.lstrip("-")
-    return (name.isupper() or plain != name) and _SECRET.search(plain.lower()) is not None
 
 
 def hide_secrets(name: str, old: Any, new: Any) -> tuple[Any, Any]:

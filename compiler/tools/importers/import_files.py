@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.diagnostics.secret_values import hide_secrets
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.formats import (
     declared_importers,
@@ -37,7 +38,6 @@ from parc.compiler.topology.readers.registry import (
     FileFormat,
     detect_format,
 )
-from parc.compiler.topology.readers.secret_values import hide_secrets
 from parc.compiler.topology.readers.squeue import read_squeue
 
 INVALID = re.compile(

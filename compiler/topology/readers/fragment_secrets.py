@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from parc.compiler.diagnostics.secret_values import HIDDEN, hide_secrets, is_secret
 from parc.compiler.topology.readers.reader_state import Fragment
-from parc.compiler.topology.readers.secret_values import HIDDEN, hide_secrets, is_secret
 
 
 def without_secrets(fragment: Fragment) -> Fragment:

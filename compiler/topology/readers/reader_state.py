@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.diagnostics.secret_values import hide_secrets
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.topology.host_list_findings import host_list_finding
 from parc.compiler.topology.hostlist import (
@@ -16,7 +17,6 @@ from parc.compiler.topology.hostlist import (
     HostlistError,
     expand_host_list,
 )
-from parc.compiler.topology.readers.secret_values import hide_secrets
 
 WRITTEN_BY_HAND = "correct the value, or remove the key"
 """Help for errors in configs, which people write."""

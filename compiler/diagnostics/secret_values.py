@@ -9,6 +9,10 @@ _NAME = re.compile(
     r"|(?<!PAD_)(?<!EOS_)(?<!BOS_)(?<!UNK_)(?<!SEP_)(?<!CLS_)(?<!MASK_)(?<!IMAGE_)TOKEN)"
 )
 """Matches the name of a flag or a variable with a secret, in capitals and with underscores."""
+_MAY_BE_SECRET = re.compile(
+    r"(?:^|[_-])(?:api_?key|key|keys|token|secret|password|passwd|pwd|credentials?)(?:[_-]|$)"
+)
+"""Matches names of ``is_secret_name``, in lower case."""
 _NO_SECRET = re.compile(r"[$<{`*].*|[0-9.]*|true|false|none|null|empty|dummy", re.I | re.S)
 """Matches a reference to a variable, a gap of a template, a number, or a usual placeholder."""
 _FLAG = re.compile(
@@ -22,6 +26,16 @@ _KNOWN_FORM = re.compile(r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,}|gh[pousr]_[A-Z
 """Matches a token of Hugging Face, of an API like that of OpenAI, or of GitHub."""
 HIDDEN = "***"
 """Text in place of a secret."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Return True if ``name`` may be that of a variable or flag with a token or key.
+
+    The name is written in capital letters, or as a flag. More names count than with ``is_secret``:
+    a value that is hidden without need does no harm.
+    """
+    plain = name.lstrip("-")
+    return (name.isupper() or plain != name) and _MAY_BE_SECRET.search(plain.lower()) is not None
 
 
 def is_secret(name: str, value: str) -> bool:
