@@ -14,7 +14,7 @@ from itertools import groupby
 from parc.backends.registry import all_declarations
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
-from parc.compiler.tools.importers.here_documents import HereDocuments
+from parc.compiler.tools.shell.here_documents import HereDocuments
 from parc.compiler.tools.importers.launch_commands import (
     container_command,
     is_python_program,
@@ -23,6 +23,7 @@ from parc.compiler.tools.importers.launch_commands import (
     read_srun_flag,
     srun_flags,
 )
+from parc.compiler.tools.importers.script_branches import Branches
 from parc.compiler.tools.importers.setup_commands import (
     SET_BY_LAUNCHERS,
     SetupLine,
@@ -91,7 +92,13 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
     set are left out, because ``launch.setup`` contains these statements.
     """
     environment: dict[str, str | dict[str, str]] = {}
-    for name, word in exported_variables(words, reading.text).items():
+    certain, of_some_runs = _find_exports(words, reading.text)
+    for word in of_some_runs:
+        name = word.text.partition("=")[0]
+        if not SET_BY_LAUNCHERS.fullmatch(name) and word.statement not in carried:
+            hint = f"only some runs set it: set launch.env.{name} if yours do"
+            reading.leave_out(f"export {word.text}", word.span, hint)
+    for name, word in certain.items():
         value = word.text.partition("=")[2]
         if SET_BY_LAUNCHERS.fullmatch(name) or word.statement in carried:
             continue
@@ -109,26 +116,55 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
 
 
 def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
-    """Return (name -> assignment) of the environment variables of the launched program."""
+    """Return (name -> assignment) of the environment variables of the launched program.
+
+    Variables that only some runs export are left out.
+    """
+    return _find_exports(words, text)[0]
+
+
+def _find_exports(words: list[Word], text: str) -> tuple[dict[str, Word], list[Word]]:
+    """Return (exports of every run by name, assignments of exports that only some runs have)."""
     arrays = set(ARRAY.findall(text))
+    branches = Branches(text, words[0].span.file if words else "")
+    launch = launch_statement(words)
     values: dict[str, Word] = {}
-    exported: dict[str, Word] = {}
+    certain: dict[str, Word] = {}
+    open_exports: dict[str, list[Word]] = {}
     for statement in statements(words):
         prefix = dict(_leading_assignments(statement))
         if prefix.keys() & arrays:
             continue
+        exported: Mapping[str, Word] = {}
         if _exports_variables(statement):
-            exported |= _exported_variables(statement[1:], values)
+            exported = _exported_variables(statement[1:], values)
             values |= exported
-        elif len(prefix) < len(statement) and not _is_substitution(prefix):
-            # Assignments before a command are exported to this command only, such as IFS to read.
-            exported |= {} if statement[len(prefix)].text in _QUIET else prefix
+        elif len(prefix) < len(statement):
+            # Assignments before a command are exported to this command only.
+            exported = prefix if statement[0].statement == launch else {}
         else:
             values |= prefix
             # An assignment to an exported variable changes the exported value.
-            exported |= {name: word for name, word in prefix.items() if name in exported}
+            known = certain.keys() | open_exports.keys()
+            exported = {name: word for name, word in prefix.items() if name in known}
+        for name, word in exported.items():
+            _add_export(name, word, word.span in branches, (certain, open_exports))
     # A value that starts with a blank is a launch command: CMD="$LAUNCHER train.py".
-    return {name: word for name, word in exported.items() if "= " not in word.text[: len(name) + 2]}
+    kept = {name: one for name, one in certain.items() if "= " not in one.text[: len(name) + 2]}
+    return kept, [word for found in open_exports.values() for word in found]
+
+
+def _add_export(
+    name: str, word: Word, is_open: bool, found: tuple[dict[str, Word], dict[str, list[Word]]]
+) -> None:
+    """Add an export to (exports of every run, exports of some runs); ``is_open``: of some runs."""
+    certain, open_exports = found
+    if not is_open:
+        open_exports.pop(name, None)
+        certain[name] = word
+    elif name not in certain or certain[name].text != word.text:
+        before = certain.pop(name, None)
+        open_exports.setdefault(name, [] if before is None else [before]).append(word)
 
 
 def _exports_variables(statement: list[Word]) -> bool:
@@ -136,11 +172,6 @@ def _exports_variables(statement: list[Word]) -> bool:
     first, *rest = (word.text for word in statement)
     declares = first in ("declare", "typeset") and any(re.match(r"-\w*x", one) for one in rest)
     return declares or first in ("export", "env")
-
-
-def _is_substitution(prefix: Mapping[str, Word]) -> bool:
-    """Return True if the statement assigns the output of a command, as in ``A=$(cmd)``."""
-    return any(word.text.endswith("$") for word in prefix.values())
 
 
 def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str, Word]:
