@@ -68,6 +68,7 @@ ELSEWHERE: dict[str, str] = {
     ),
     "L36": "tests/lint/test_launch_sizes.py",
     **dict.fromkeys(("L41", "L42"), "tests/lint/test_manifests.py"),
+    "L43": "tests/lint/test_stray_lines.py",
     "V03": "tests/lint/test_several_servers.py",
     "R16": "tests/lint/test_lint_text.py",
 }

@@ -226,8 +226,11 @@ def _read_signal(flag: LaunchFlag, text: str, reading: Reading) -> None:
     match = re.fullmatch(r"(?:[BR]{1,2}:)?(\w{1,12})@([0-9]{1,6})", text)
     if match:
         set_spec_field(reading, "launch.slurm.signal", f"{match[2]}s", flag)
-    if match is None or match[1] not in ("USR1", "SIGUSR1", "10"):
+    if match is None:
         reading.leave_out(f"--signal {text}", flag.word.span, "PARC sends USR1")
+    elif match[1] not in ("USR1", "SIGUSR1", "10"):
+        name = f"the signal {match[1]} of --signal {text}"
+        reading.leave_out(name, flag.word.span, "PARC sends USR1 at the same time")
 
 
 _SPECIAL: dict[str, Callable[[LaunchFlag, str, Reading], None]] = {

@@ -78,7 +78,7 @@ def _report_alternative_values(reading: Reading) -> None:
     script = scan_script(reading.text, reading.file)
     values: dict[str, list[Assignment]] = {}
     for one in script.assignments:
-        if not UNKNOWN_VALUE.search(one.text):
+        if not UNKNOWN_VALUE.search(one.text) and one.text != "$OPTARG":
             values.setdefault(one.name, []).append(one)
     used = set(USED.findall(reading.text))
     for name, found in values.items():
@@ -124,9 +124,11 @@ def _note_conditional_flags(words: list[Word], reading: Reading, branches: Branc
     """
     args = set(reading.spec.get("launch", {}).get("args", ()))
     set_at = {(span.line, span.column) for span in reading.spans.values()}
+    conditional = scan_script(reading.text, reading.file).used_in_branches
     for word in words:
         place = (word.span.line, word.span.column)
-        if word.is_flag and word.span in branches and (place in set_at or word.text in args):
+        is_open = word.span in branches or word.variable.rstrip("+") in conditional
+        if word.is_flag and is_open and (place in set_at or word.text in args):
             _note_branch(word.text, word.span, reading)
 
 

@@ -89,6 +89,8 @@ class ScannedScript:
     """Variable whose value differs between runs -> positions of the assignments."""
     used: set[Span] = field(default_factory=set)
     """Positions of the assignments whose values the script uses."""
+    used_in_branches: frozenset[str] = frozenset()
+    """Variables that only some runs of the script use."""
 
 
 @dataclass
@@ -160,6 +162,8 @@ class Scanner:
             word if text == word.text else _with_text(word, text) for text, word in finished if text
         ]
         found.ambiguous, found.used = self._values.ambiguous, self._values.used
+        uses = self._values.uses.items()
+        found.used_in_branches = frozenset(name for name, is_certain in uses if not is_certain)
         return found
 
     def _scan_part(self, start: int, end: int, depth: int) -> None:
@@ -263,6 +267,7 @@ class Scanner:
         if "${" in text and "=" in text:
             self._values.place = self._span(start, len(text))
         self._values.is_message = command.is_message
+        self._values.is_certain = self._flow.runs is True
         splits = kind == "plain" and not word.is_assignment and not command.is_message
         word.expansions.append(self._values.expand(remove_quotes(kind, text), splits))
 
@@ -497,7 +502,7 @@ class Scanner:
         """Record the variables that ``${NAME:=value}`` in the last word has set."""
         certain = self._flow.runs is True
         for name, text, place in self._values.defaults:
-            self.found.assignments.append(Assignment(name, text, place, certain))
+            self.found.assignments.append(Assignment(name, self._values.finished(text), place, certain))
         self._values.defaults.clear()
 
     def _append_words(self, word: _Part, shown: str, starts: bool) -> None:

@@ -20,6 +20,8 @@ LONGEST_VALUE = 4096
 """Maximum length of a value, in characters; a longer one is unknown."""
 DEEPEST = 4
 """Maximum number of defaults inside each other: ``${A:-${B:-1}}``."""
+_MOST_PLACES = 12
+"""Maximum number of assignments that are recorded for one value."""
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _VARIABLE = re.compile(
     rf"\$(?:\{{({_NAME}|[0-9])(?:(:?[-=+?])([^{{}}$]{{0,200}}))?\}}|({_NAME}))"
@@ -27,9 +29,11 @@ _VARIABLE = re.compile(
 _ARITHMETIC = re.compile(r"\$\(\(([^$\n]{0,200}?|[^\n]{0,200}?)\)\)")
 _PATH_OF = re.compile(r"\$\(\s*(?:which|command\s+-v|type\s+-p)\s+([\w./-]+)\s*\)")
 """Matches the search for a program; the group is its name."""
-_ARGUMENT = re.compile(r"\$\{?(?:[0-9@*]|OPTARG\b)")
+_ARGUMENT = re.compile(r"\"?\$\{?(?:[0-9@*]|OPTARG)\}?\"?")
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?(]|\{[0-9@*#?])|`")
 """Matches a value that only the shell has, such as ``$(command)`` or an argument ``$1``."""
+_BLANK = re.compile(r"(<[A-Za-z][^<>]*>)|\s+")
+"""Matches blanks, or a placeholder such as ``<path of the data>``, which stays one word."""
 _ASSIGNED = re.compile(rf"(?<![\w-])({_NAME})\+?=")
 # Characters that a script does not contain stand for those of variables that stay as written, so
 # that a later step does not expand them.
@@ -97,6 +101,10 @@ class ShellValues:
         """(name, value, position) of variables that ``${NAME:=value}`` has just set."""
         self.is_message = False
         """True in a command such as ``echo``, which does not count as a use of a variable."""
+        self.is_certain = True
+        """True if every run of the script executes the current command."""
+        self.uses: dict[str, bool] = {}
+        """Variable that the script uses -> True if every run uses it."""
         self.used: set[Span] = set()
         """Positions of the assignments whose values the script uses."""
         self.ambiguous: dict[str, tuple[Span, ...]] = {}
@@ -153,7 +161,7 @@ class ShellValues:
         given = list(dict.fromkeys(one for one in found if one is not None))
         # An argument overrides a default, as the environment does in ${NAME:-default}.
         values = [one for one in given if not one.is_argument] or given
-        places = tuple(dict.fromkeys(place for one in values for place in one.places))
+        places = tuple(dict.fromkeys(place for one in values for place in one.places))[:_MOST_PLACES]
         if any(one.is_listed for one in values):
             return Value("", "", False, True, places)
         if len({one.text for one in values}) == 1 and values[0].text is not None:
@@ -216,9 +224,10 @@ def assigned_value(one: Expansion, raw: str, place: Span, is_listed: bool) -> Va
         return Value("", "", False, True, (place,))
     if len(one.text) > LONGEST_VALUE or len(one.shown) > LONGEST_VALUE:
         return Value(None, None, False, False, (place,))
+    if _ARGUMENT.fullmatch(raw):
+        return Value(None, None, False, False, (place,), True)
     if UNKNOWN_VALUE.search(one.text.translate(_SHOW)):
-        is_argument = _ARGUMENT.match(raw.strip('"')) is not None
-        return Value(None, None, False, False, (place,), is_argument)
+        return Value(None, None, False, False, (place,))
     return Value(one.text, one.shown, one.is_sure, False, (place,))
 
 
@@ -277,21 +286,23 @@ class _Expanding:
         value = self._values.find(name)
         if sign.endswith("+"):
             known = value is not None and value.text and value.is_sure
-            return default if known else self._hidden(match[0])
+            return re.sub("[\"']", "", default) if known else self._hidden(match[0])
         if value is not None and value.text == "" and sign.startswith(":") and default:
             value = None if not value.is_listed else value
         if value is None and default is not None and not sign.endswith("?"):
             self.is_sure = False
+            default = re.sub("[\"']", "", default)
             if sign.endswith("=") and not self._values.is_assigned_later(name):
                 place = self._values.place
                 self._values.assign(name, Value(default, default, False, False, (place,)))
                 self._values.defaults.append((name, default, place))
             return default
-        return self._hidden(match[0]) if value is None else self._text_of(value, match[0])
+        return self._hidden(match[0]) if value is None else self._text_of(name, value, match[0])
 
-    def _text_of(self, value: Value, written: str) -> str:
+    def _text_of(self, name: str, value: Value, written: str) -> str:
         if not self._values.is_message:
             self._values.used.update(value.places)
+            self._values.uses[name] = self._values.uses.get(name, False) or self._values.is_certain
         self.is_sure &= value.is_sure
         text = value.shown if self._kept else value.text
         self._length += len(text or "")
@@ -299,4 +310,4 @@ class _Expanding:
             self.is_sure = False
             return self._hidden(written)
         text = text.translate(_HIDE)
-        return re.sub(r"\s+", SPLIT, text) if self._splits else text
+        return _BLANK.sub(lambda match: match[1] or SPLIT, text) if self._splits else text
