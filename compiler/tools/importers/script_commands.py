@@ -7,14 +7,14 @@ such as ``pip install``, are reported (I04).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from itertools import groupby
 
 from parc.backends.registry import all_declarations
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
-from parc.compiler.tools.shell.here_documents import HereDocuments
+from parc.compiler.tools.importers.exported_variables import find_exports
 from parc.compiler.tools.importers.launch_commands import (
     container_command,
     is_python_program,
@@ -23,7 +23,6 @@ from parc.compiler.tools.importers.launch_commands import (
     read_srun_flag,
     srun_flags,
 )
-from parc.compiler.tools.importers.script_branches import Branches
 from parc.compiler.tools.importers.setup_commands import (
     SET_BY_LAUNCHERS,
     SetupLine,
@@ -38,14 +37,9 @@ from parc.compiler.tools.importers.shell_words import (
     split_last_values,
     statements,
 )
+from parc.compiler.tools.shell.here_documents import HereDocuments
 from parc.compiler.topology.readers.reader_state import Reading
 
-# Blanks without line breaks: otherwise each of thousands of empty lines would be scanned to the end
-# of all of them.
-ARRAY = re.compile(
-    r"^[ \t]*(?:(?:local|declare|export|readonly)[ \t]+(?:-\w+[ \t]+)?)?(\w+)\+?=\(", re.M
-)
-"""Matches an assignment to an array; the group is its name."""
 _QUIET = frozenset(
     (
         *("echo", "printf", "set", "shopt", "true", ":", "date", "hostname", "wait", "exit", "cat"),
@@ -92,7 +86,7 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
     set are left out, because ``launch.setup`` contains these statements.
     """
     environment: dict[str, str | dict[str, str]] = {}
-    certain, of_some_runs = _find_exports(words, reading.text)
+    certain, of_some_runs = find_exports(words, reading.text, launch_statement(words))
     for word in of_some_runs:
         name = word.text.partition("=")[0]
         if not SET_BY_LAUNCHERS.fullmatch(name) and word.statement not in carried:
@@ -120,81 +114,7 @@ def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
 
     Variables that only some runs export are left out.
     """
-    return _find_exports(words, text)[0]
-
-
-def _find_exports(words: list[Word], text: str) -> tuple[dict[str, Word], list[Word]]:
-    """Return (exports of every run by name, assignments of exports that only some runs have)."""
-    arrays = set(ARRAY.findall(text))
-    branches = Branches(text, words[0].span.file if words else "")
-    launch = launch_statement(words)
-    values: dict[str, Word] = {}
-    certain: dict[str, Word] = {}
-    open_exports: dict[str, list[Word]] = {}
-    for statement in statements(words):
-        prefix = dict(_leading_assignments(statement))
-        if prefix.keys() & arrays:
-            continue
-        exported: Mapping[str, Word] = {}
-        if _exports_variables(statement):
-            exported = _exported_variables(statement[1:], values)
-            values |= exported
-        elif len(prefix) < len(statement):
-            # Assignments before a command are exported to this command only.
-            exported = prefix if statement[0].statement == launch else {}
-        else:
-            values |= prefix
-            # An assignment to an exported variable changes the exported value.
-            known = certain.keys() | open_exports.keys()
-            exported = {name: word for name, word in prefix.items() if name in known}
-        for name, word in exported.items():
-            _add_export(name, word, word.span in branches, (certain, open_exports))
-    # A value that starts with a blank is a launch command: CMD="$LAUNCHER train.py".
-    kept = {name: one for name, one in certain.items() if "= " not in one.text[: len(name) + 2]}
-    return kept, [word for found in open_exports.values() for word in found]
-
-
-def _add_export(
-    name: str, word: Word, is_open: bool, found: tuple[dict[str, Word], dict[str, list[Word]]]
-) -> None:
-    """Add an export to (exports of every run, exports of some runs); ``is_open``: of some runs."""
-    certain, open_exports = found
-    if not is_open:
-        open_exports.pop(name, None)
-        certain[name] = word
-    elif name not in certain or certain[name].text != word.text:
-        before = certain.pop(name, None)
-        open_exports.setdefault(name, [] if before is None else [before]).append(word)
-
-
-def _exports_variables(statement: list[Word]) -> bool:
-    """Return True if a statement exports variables, such as ``export`` and ``declare -x``."""
-    first, *rest = (word.text for word in statement)
-    declares = first in ("declare", "typeset") and any(re.match(r"-\w*x", one) for one in rest)
-    return declares or first in ("export", "env")
-
-
-def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str, Word]:
-    """Return (name -> assignment) of the variables in the arguments of ``export``.
-
-    For ``export A`` without a value, the assignment of ``A`` is taken from ``values``.
-    """
-    found = {}
-    for word in words:
-        match = ASSIGNMENT.fullmatch(word.text)
-        if match:
-            found[match[1]] = word
-        elif word.text in values:
-            found[word.text] = values[word.text]
-    return found
-
-
-def _leading_assignments(statement: list[Word]) -> Iterator[tuple[str, Word]]:
-    for word in statement:
-        match = ASSIGNMENT.fullmatch(word.text)
-        if match is None:
-            return
-        yield match[1], word
+    return find_exports(words, text, launch_statement(words))[0]
 
 
 def is_script_from_parc(text: str) -> bool:

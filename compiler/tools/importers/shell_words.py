@@ -14,7 +14,8 @@ from itertools import groupby
 from parc.compiler.tools.importers.manifest_arguments import join_manifest_arguments
 from parc.compiler.tools.shell.here_documents import HereDocuments
 from parc.compiler.tools.shell.pieces import PIECE
-from parc.compiler.tools.shell.scanner import ScannedScript, Scanner
+from parc.compiler.tools.shell.scanned_script import ScannedScript
+from parc.compiler.tools.shell.scanner import Scanner
 from parc.compiler.tools.shell.values import LONGEST_VALUE, UNKNOWN_VALUE
 from parc.compiler.tools.shell.word import Word
 
@@ -40,9 +41,10 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     """Return the first MOST_WORDS words of a script in order, without comments.
 
     The script is read as bash would read it: variables have the values that they have at this
-    point, and commands that no run executes are left out. Variables in ``kept`` are not expanded. As
-    in the shell, a variable with an empty value yields no word. A variable whose value is a command
-    yields no word either, because the words of this command are already returned at the assignment.
+    point, and commands that no run executes are left out. Variables in ``kept`` are not expanded.
+    As in the shell, a variable with an empty value yields no word. A variable whose value is a
+    command yields no word either, because the words of this command are already returned at the
+    assignment.
     """
     return list(scan_script(text, file, frozenset(kept)).words)
 

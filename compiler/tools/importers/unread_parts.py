@@ -23,7 +23,7 @@ from parc.compiler.tools.importers.shell_words import (
     scan_script,
     statements,
 )
-from parc.compiler.tools.shell.scanner import Assignment, StrayLine
+from parc.compiler.tools.shell.scanned_script import Assignment, StrayLine
 from parc.compiler.topology.readers.reader_state import Reading
 
 
@@ -56,7 +56,7 @@ def _report_unread_flags(words: list[Word], reading: Reading) -> None:
     """
     for statement in statements(words):
         first = statement[0]
-        if (first.span.line, first.span.column) in reading.accounted :
+        if (first.span.line, first.span.column) in reading.accounted:
             continue  # a command that was reported
         container = not {"docker", "podman"}.isdisjoint(word.text for word in statement)
         program = program_position(statement)
@@ -94,7 +94,9 @@ def _report_alternative_values(reading: Reading) -> None:
         for one in found:
             if one.span in open_places and is_open:
                 _report_value(one, "the value differs between the runs of the script", reading)
-            elif one.text not in ("", last.text) and not (one.is_certain and one.span in script.used):
+            elif one.text not in ("", last.text) and not (
+                one.is_certain and one.span in script.used
+            ):
                 _report_value(one, f"PARC uses the last value, {last.text[:40]!r}", reading)
 
 

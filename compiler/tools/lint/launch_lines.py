@@ -153,11 +153,11 @@ def starts_job_launcher(script: LintedScript) -> bool:
 def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
-    These are flags that bash does not pass to their command (L43), contradictory options of Slurm (L04, L05), a time limit that Slurm cannot read (L17),
-    an impossible segment size (L28), a wrong number of processes per host (L01, L02, L34), Slurm
-    variables that are expanded too early (L08), launches that cannot work on several hosts
-    (``lint_hosts``, ``check_launcher_hosts``), and addresses and interfaces that other hosts cannot
-    reach (L09, N01, N02).
+    These are flags that bash does not pass to their command (L43), contradictory options of Slurm
+    (L04, L05), a time limit that Slurm cannot read (L17), an impossible segment size (L28), a wrong
+    number of processes per host (L01, L02, L34), Slurm variables that are expanded too early (L08),
+    launches that cannot work on several hosts (``lint_hosts``, ``check_launcher_hosts``), and
+    addresses and interfaces that other hosts cannot reach (L09, N01, N02).
     """
     options = {option.name: option for option in directive_options(script)}
     commands = read_launch_commands(script)

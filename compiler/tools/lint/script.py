@@ -17,10 +17,10 @@ from functools import cached_property
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.tools.importers.exported_variables import ARRAY
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
 from parc.compiler.tools.importers.manifests import Manifest, read_manifest
 from parc.compiler.tools.importers.script_branches import Branches
-from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import (
     Word,
     shell_assignments,

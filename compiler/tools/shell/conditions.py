@@ -75,7 +75,7 @@ def _decide_test(words: Sequence[Operand], has_patterns: bool) -> bool | None:
     if not words or len(words) > _MOST_OPERANDS:
         return None
     for signs, combined in ((("||", "-o"), either), (("&&", "-a"), both)):
-        at = next((n for n, one in enumerate(words) if one.text in signs and 0 < n), None)
+        at = next((n for n, one in enumerate(words) if one.text in signs and n > 0), None)
         if at is not None and at + 1 < len(words):
             return combined(
                 _decide_test(words[:at], has_patterns), _decide_test(words[at + 1 :], has_patterns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _OPTION = re.compile(r"(?:^|\s)(--[A-Za-z][\w-]*|-[A-Za-z])(?:=|\s+)?([^\s-][^\s]*)?")
+_COUNT = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?([0-9]{1,6})")
 _LINE = re.compile(r"^#SBATCH[ \t]+([^\n]{1,1000})", re.M)
 _VARIABLES = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -25,12 +26,13 @@ def slurm_variables(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     if "#SBATCH" not in text:
         return found
-    for line in _LINE.finditer(text):
-        for name, value in _OPTION.findall(line[1]):
-            for variable in _VARIABLES.get(name, ()):
-                number = re.fullmatch(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?([0-9]{1,6})", value)
-                if number is not None and (name != "--gres" or value.startswith("gpu")):
-                    # SLURM_GPUS_PER_NODE contains the type of the GPUs as well.
-                    typed = variable == "SLURM_GPUS_PER_NODE" or ":" not in value
-                    found[variable] = value if typed else number[1]
+    options = (one for line in _LINE.finditer(text) for one in _OPTION.findall(line[1]))
+    for name, value in options:
+        number = _COUNT.fullmatch(value)
+        if number is None or (name == "--gres" and not value.startswith("gpu")):
+            continue
+        for variable in _VARIABLES.get(name, ()):
+            # SLURM_GPUS_PER_NODE contains the type of the GPUs as well.
+            typed = variable == "SLURM_GPUS_PER_NODE" or ":" not in value
+            found[variable] = value if typed else number[1]
     return found

@@ -23,9 +23,7 @@ DEEPEST = 4
 _MOST_PLACES = 12
 """Maximum number of assignments that are recorded for one value."""
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
-_VARIABLE = re.compile(
-    rf"\$(?:\{{({_NAME}|[0-9])(?:(:?[-=+?])([^{{}}$]{{0,200}}))?\}}|({_NAME}))"
-)
+_VARIABLE = re.compile(rf"\$(?:\{{({_NAME}|[0-9])(?:(:?[-=+?])([^{{}}$]{{0,200}}))?\}}|({_NAME}))")
 _ARITHMETIC = re.compile(r"\$\(\(([^$\n]{0,200}?|[^\n]{0,200}?)\)\)")
 _PATH_OF = re.compile(r"\$\(\s*(?:which|command\s+-v|type\s+-p)\s+([\w./-]+)\s*\)")
 """Matches the search for a program; the group is its name."""
@@ -161,7 +159,9 @@ class ShellValues:
         given = list(dict.fromkeys(one for one in found if one is not None))
         # An argument overrides a default, as the environment does in ${NAME:-default}.
         values = [one for one in given if not one.is_argument] or given
-        places = tuple(dict.fromkeys(place for one in values for place in one.places))[:_MOST_PLACES]
+        places = tuple(dict.fromkeys(place for one in values for place in one.places))[
+            :_MOST_PLACES
+        ]
         if any(one.is_listed for one in values):
             return Value("", "", False, True, places)
         if len({one.text for one in values}) == 1 and values[0].text is not None:
