@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 LONGEST = 200
 """Maximum length of an expression, in characters."""
+_DEEPEST = 10
 _LARGEST = 2**63 - 1
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d{1,19})|(?P<name>[A-Za-z_]\w*)|\$\{(?P<braced>\w+)\}|\$(?P<plain>\w+)"
@@ -40,6 +41,7 @@ class _Parser:
 
     def __init__(self, text: str, value: Callable[[str], int | None]) -> None:
         self._value = value
+        self._depth = 0
         self._tokens: list[tuple[str, str]] = []
         self._at = at = 0
         text = text.rstrip()
@@ -79,9 +81,13 @@ class _Parser:
             raise _Unknown
         sign = self._take("-", "+", "!", "(")
         if sign == "(":
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                raise _Unknown
             inner = self._operation(0)
             if not self._take(")"):
                 raise _Unknown
+            self._depth -= 1
             return inner
         if sign:
             inner = self._operand(signs + 1)

@@ -225,6 +225,7 @@ class CommandReader:
             return
         length = match.end()
         value = assigned_value(
+            match[1],
             Expansion(full[length:], shown[length:], is_sure),
             raw[length:],
             self._span(word.start, len(raw)),

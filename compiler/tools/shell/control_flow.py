@@ -147,7 +147,7 @@ class ControlFlow:
         commands = self._commands
         if commands.runs is not False:
             status = negated(status) if commands.is_negated else status
-            commands.status = status if commands.runs else None
+            commands.status = None if commands.is_conditional else status
         commands.is_negated = False
 
     def _separate(self, separator: str) -> None:

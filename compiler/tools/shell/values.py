@@ -24,7 +24,7 @@ _MOST_PLACES = 12
 """Maximum number of assignments that are recorded for one value."""
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _VARIABLE = re.compile(rf"\$(?:\{{({_NAME}|[0-9])(?:(:?[-=+?])([^{{}}$]{{0,200}}))?\}}|({_NAME}))")
-_ARITHMETIC = re.compile(r"\$\(\(([^$\n]{0,200}?|[^\n]{0,200}?)\)\)")
+_ARITHMETIC = re.compile(r"\$\(\(((?:[^()\n]|\((?:[^()\n]|\([^()\n]*+\))*+\))*+)\)\)")
 _PATH_OF = re.compile(r"\$\(\s*(?:which|command\s+-v|type\s+-p)\s+([\w./-]+)\s*\)")
 """Matches the search for a program; the group is its name."""
 _ARGUMENT = re.compile(r"\"?\$\{?(?:[0-9@*]|OPTARG)\}?\"?")
@@ -211,10 +211,11 @@ class ShellValues:
         return (int(number[0]) if number else None), value.is_sure
 
 
-def assigned_value(one: Expansion, raw: str, place: Span, is_listed: bool) -> Value:
+def assigned_value(name: str, one: Expansion, raw: str, place: Span, is_listed: bool) -> Value:
     """Return the value that an assignment gives to its variable.
 
     Args:
+        name: name of the variable.
         one: text after ``=``, without quotes.
         raw: the same text as written.
         place: position of the assignment.
@@ -226,7 +227,9 @@ def assigned_value(one: Expansion, raw: str, place: Span, is_listed: bool) -> Va
         return Value(None, None, False, False, (place,))
     if _ARGUMENT.fullmatch(raw):
         return Value(None, None, False, False, (place,), True)
-    if UNKNOWN_VALUE.search(one.text.translate(_SHOW)):
+    text = one.text.translate(_SHOW)
+    # In PATH=/opt:$PATH, the value before the assignment is unknown.
+    if UNKNOWN_VALUE.search(text) or re.search(rf"\$\{{?{name}\b", text):
         return Value(None, None, False, False, (place,))
     return Value(one.text, one.shown, one.is_sure, False, (place,))
 
