@@ -175,8 +175,10 @@ def _other_commands(
         command = " ".join(word.text for word in statement)
         if first.statement in covered or (line, command) in seen:
             continue
-        if _is_quiet(first.text, source):
-            command = source.strip() if _writes_file(first.text, source) else ""
+        # In A=1 program, the assignment holds for the program only.
+        name = next((w.text for w in statement if not _sets_value(w)), first.text)
+        if _is_quiet(name, source):
+            command = source.strip() if _writes_file(name, source) else ""
         before = source[: first.span.column - 1]
         if first.variable and not any(word.is_flag or _starts_ranks(word) for word in statement):
             before = before.partition("=")[2]
@@ -187,6 +189,12 @@ def _other_commands(
         command = here.command.strip()
         if not here.is_script and (">" in command or not command.startswith(("cat", "echo"))):
             yield Span(name, text.count("\n", 0, here.start) + 1, 1, len(command)), command
+
+
+def _sets_value(word: Word) -> bool:
+    """Return True for ``A=1``; False for ``A=``, which also starts an array."""
+    match = ASSIGNMENT.fullmatch(word.text)
+    return match is not None and match[2] != ""
 
 
 def _is_quiet(first: str, line: str) -> bool:
