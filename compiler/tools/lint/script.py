@@ -31,6 +31,8 @@ from parc.compiler.tools.lint.script_variables import VARIABLE, ScriptVariables
 
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
+_PATH = re.compile(r"\$(?:\w+|\{\w+\})/")
+"""Matches a path in a folder that is a variable: ``${DIR}/pretrain_gpt.py``."""
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
@@ -143,7 +145,7 @@ class LintedScript:
         """
         if "{{" in word.text:
             return True
-        if "=" in word.text.partition("$")[0]:
+        if "=" in word.text.partition("$")[0] or _PATH.match(word.text):
             return False
         names = _EXPANSION.findall(word.text)
         return word.text.startswith("$") and not set(names) <= self.arrays
