@@ -89,3 +89,11 @@ def test_a_placeholder_is_no_value() -> None:
     spec, notes = imported(f"{HEAD}{lines}\n{START.replace('--bf16', '--bf16 --save $CKPT')}")
     assert "checkpoint_dir" not in spec["job"]
     assert listed(notes, AT + 1)[0] == "--save <path of the checkpoint>"
+
+
+def test_placeholders_in_directives_are_no_values() -> None:
+    head = "#!/bin/bash\n#SBATCH -p { partition }\n#SBATCH --account=<my account>\n#SBATCH -N 2\n"
+    spec, notes = imported(f"{head}srun {START}")
+    assert "slurm" not in spec["launch"]
+    assert listed(notes, 2) == ["--partition { partition }"]
+    assert listed(notes, 3) == ["--account <my account>"]
