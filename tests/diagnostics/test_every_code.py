@@ -70,6 +70,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("L41", "L42"), "tests/lint/test_manifests.py"),
     "X30": "tests/backends/deepspeed/test_import_older_keys.py",
     "L44": "tests/topology/test_slurm_options.py",
+    "L43": "tests/lint/test_stray_lines.py",
     "V03": "tests/lint/test_several_servers.py",
     "R16": "tests/lint/test_lint_text.py",
 }

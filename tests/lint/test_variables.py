@@ -21,8 +21,10 @@ VARIABLE_TP = edited(MEGATRON, ((f"{TP} 4", f"{TP} $TP"),))
         ("TP=3\nTP=3\n", True),
         ("TP=4\nTP=3\n", False),
         ("TP=3\nTP=4\n", False),
-        ("if true; then\n  TP=3\nfi\n", False),
-        ("TP=3\nif true; then\n  TP=4\nfi\n", False),
+        ("if [ $1 ]; then\n  TP=3\nfi\n", False),
+        ("TP=3\nif [ $1 ]; then\n  TP=4\nfi\n", False),
+        ("if true; then\n  TP=3\nfi\n", True),
+        ("TP=3\nif false; then\n  TP=4\nfi\n", True),
         ("", False),
     ],
 )

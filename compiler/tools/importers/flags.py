@@ -178,8 +178,12 @@ def _set_field_of_flag(flag: LaunchFlag, row: FlagField, reading: Reading) -> No
         finding = Finding(f"{flag.name} has no value", "expected a value after this flag")
         reading.report_error("I02", finding, flag.word.span)
         return
-    if any(word.dynamic for word in flag.values[: None if row.kind == "texts" else 1]):
-        message = f"{flag.name} {flag.values[0].text[:40]} is computed at run time"
+    values = flag.values[: None if row.kind == "texts" else 1]
+    dynamic = next((word.text for word in values if word.dynamic), None)
+    if dynamic is not None:
+        is_gap = not re.search(r"[$`]|\{\{", dynamic)
+        reason = "a placeholder" if is_gap else "computed at run time"
+        message = f"{flag.name} {dynamic[:40]} is {reason}"
         note_flag_not_imported(flag, reading)
         reading.report(
             "I04", Finding(message, help=f"set {row.path} in the spec"), flag.values[0].span

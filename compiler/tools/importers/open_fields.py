@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import Any
 
 from parc.compiler.diagnostics import Span
+from parc.compiler.tools.importers.exported_variables import ARRAY
 from parc.compiler.tools.importers.flags import FlagField, LaunchFlag
-from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
 

@@ -7,14 +7,14 @@ such as ``pip install``, are reported (I04).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from itertools import groupby
 
 from parc.backends.registry import all_declarations
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
-from parc.compiler.tools.importers.here_documents import HereDocuments
+from parc.compiler.tools.importers.exported_variables import find_exports
 from parc.compiler.tools.importers.launch_commands import (
     container_command,
     is_python_program,
@@ -37,14 +37,9 @@ from parc.compiler.tools.importers.shell_words import (
     split_last_values,
     statements,
 )
+from parc.compiler.tools.shell.here_documents import HereDocuments
 from parc.compiler.topology.readers.reader_state import Reading
 
-# Blanks without line breaks: otherwise each of thousands of empty lines would be scanned to the end
-# of all of them.
-ARRAY = re.compile(
-    r"^[ \t]*(?:(?:local|declare|export|readonly)[ \t]+(?:-\w+[ \t]+)?)?(\w+)\+?=\(", re.M
-)
-"""Matches an assignment to an array; the group is its name."""
 _QUIET = frozenset(
     (
         *("echo", "printf", "set", "shopt", "true", ":", "date", "hostname", "wait", "exit", "cat"),
@@ -91,7 +86,13 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
     set are left out, because ``launch.setup`` contains these statements.
     """
     environment: dict[str, str | dict[str, str]] = {}
-    for name, word in exported_variables(words, reading.text).items():
+    certain, of_some_runs = find_exports(words, reading.text, launch_statement(words))
+    for word in of_some_runs:
+        name = word.text.partition("=")[0]
+        if not SET_BY_LAUNCHERS.fullmatch(name) and word.statement not in carried:
+            hint = f"only some runs set it: set launch.env.{name} if yours do"
+            reading.leave_out(f"export {word.text}", word.span, hint)
+    for name, word in certain.items():
         value = word.text.partition("=")[2]
         if SET_BY_LAUNCHERS.fullmatch(name) or word.statement in carried:
             continue
@@ -109,61 +110,11 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
 
 
 def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
-    """Return (name -> assignment) of the environment variables of the launched program."""
-    arrays = set(ARRAY.findall(text))
-    values: dict[str, Word] = {}
-    exported: dict[str, Word] = {}
-    for statement in statements(words):
-        prefix = dict(_leading_assignments(statement))
-        if prefix.keys() & arrays:
-            continue
-        if _exports_variables(statement):
-            exported |= _exported_variables(statement[1:], values)
-            values |= exported
-        elif len(prefix) < len(statement) and not _is_substitution(prefix):
-            # Assignments before a command are exported to this command only, such as IFS to read.
-            exported |= {} if statement[len(prefix)].text in _QUIET else prefix
-        else:
-            values |= prefix
-            # An assignment to an exported variable changes the exported value.
-            exported |= {name: word for name, word in prefix.items() if name in exported}
-    # A value that starts with a blank is a launch command: CMD="$LAUNCHER train.py".
-    return {name: word for name, word in exported.items() if "= " not in word.text[: len(name) + 2]}
+    """Return (name -> assignment) of the environment variables of the launched program.
 
-
-def _exports_variables(statement: list[Word]) -> bool:
-    """Return True if a statement exports variables, such as ``export`` and ``declare -x``."""
-    first, *rest = (word.text for word in statement)
-    declares = first in ("declare", "typeset") and any(re.match(r"-\w*x", one) for one in rest)
-    return declares or first in ("export", "env")
-
-
-def _is_substitution(prefix: Mapping[str, Word]) -> bool:
-    """Return True if the statement assigns the output of a command, as in ``A=$(cmd)``."""
-    return any(word.text.endswith("$") for word in prefix.values())
-
-
-def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str, Word]:
-    """Return (name -> assignment) of the variables in the arguments of ``export``.
-
-    For ``export A`` without a value, the assignment of ``A`` is taken from ``values``.
+    Variables that only some runs export are left out.
     """
-    found = {}
-    for word in words:
-        match = ASSIGNMENT.fullmatch(word.text)
-        if match:
-            found[match[1]] = word
-        elif word.text in values:
-            found[word.text] = values[word.text]
-    return found
-
-
-def _leading_assignments(statement: list[Word]) -> Iterator[tuple[str, Word]]:
-    for word in statement:
-        match = ASSIGNMENT.fullmatch(word.text)
-        if match is None:
-            return
-        yield match[1], word
+    return find_exports(words, text, launch_statement(words))[0]
 
 
 def is_script_from_parc(text: str) -> bool:
@@ -224,8 +175,10 @@ def _other_commands(
         command = " ".join(word.text for word in statement)
         if first.statement in covered or (line, command) in seen:
             continue
-        if _is_quiet(first.text, source):
-            command = source.strip() if _writes_file(first.text, source) else ""
+        # In A=1 program, the assignment holds for the program only.
+        name = next((w.text for w in statement if not _sets_value(w)), first.text)
+        if _is_quiet(name, source):
+            command = source.strip() if _writes_file(name, source) else ""
         before = source[: first.span.column - 1]
         if first.variable and not any(word.is_flag or _starts_ranks(word) for word in statement):
             before = before.partition("=")[2]
@@ -236,6 +189,12 @@ def _other_commands(
         command = here.command.strip()
         if not here.is_script and (">" in command or not command.startswith(("cat", "echo"))):
             yield Span(name, text.count("\n", 0, here.start) + 1, 1, len(command)), command
+
+
+def _sets_value(word: Word) -> bool:
+    """Return True for ``A=1``; False for ``A=``, which also starts an array."""
+    match = ASSIGNMENT.fullmatch(word.text)
+    return match is not None and match[2] != ""
 
 
 def _is_quiet(first: str, line: str) -> bool:

@@ -1,250 +1,58 @@
-"""Split a shell script into words with positions, as far as reading a launch command requires.
+"""Words of a shell script with positions, as far as reading a launch command requires.
 
-Variables are expanded if the script assigns plain values to them. Nothing is executed: a value that
-the shell would compute at run time stays as written.
+Nothing is executed: a value that the shell would compute at run time stays as written.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 
-from parc.compiler.diagnostics import Span
-from parc.compiler.ir.frozen import frozen
-from parc.compiler.tools.importers.here_documents import HereDocuments
 from parc.compiler.tools.importers.manifest_arguments import join_manifest_arguments
+from parc.compiler.tools.shell.here_documents import HereDocuments
+from parc.compiler.tools.shell.pieces import PIECE
+from parc.compiler.tools.shell.scanned_script import ScannedScript
+from parc.compiler.tools.shell.scanner import Scanner
+from parc.compiler.tools.shell.values import LONGEST_VALUE, UNKNOWN_VALUE
+from parc.compiler.tools.shell.word import Word
 
-# Bounds for hostile or generated input: a script is read in linear time and memory.
-MOST_WORDS = 200_000
-LONGEST_VALUE = 4096
-DEEPEST = 4
-# ``*+`` is possessive: without it, an unbalanced quote could cause exponential backtracking.
-PIECE = re.compile(
-    r"""(?P<blank>[ \t]+|\\\r?\n)
-    |(?P<end>\r?\n|;|&&?|\|\|?)
-    |(?P<open>=?\()|(?P<close>\))
-    |(?P<single>'[^']*')
-    |(?P<double>"(?:[^"\\`$]|\\[\s\S]|`[^`\n]*`|\$\([^()\n]*\)|[`$])*+")
-    |(?P<plain>(?:[^\s'"\\;&|()]|\\[^\r\n])+)
-    |(?P<other>[\s\S])""",
-    re.VERBOSE,
+__all__ = (
+    "ASSIGNMENT",
+    "UNKNOWN_VALUE",
+    "Word",
+    "command_with_separators",
+    "scan_script",
+    "shell_assignments",
+    "shell_words",
+    "split_last_values",
+    "split_quoted_flag",
+    "statements",
+    "unexpanded_ranges",
 )
-"""Matches the next piece of a shell script: a part of a word, a blank or a separator."""
-_LABEL = re.compile(r"[ \t]*-[^()$\n]*")
-"""Matches a label of ``case`` that consists of flags, without its parenthesis: ``-t|--tp``."""
-_MESSAGES = frozenset(
-    (
-        *("echo", "printf", "log", "info", "die", "usage", "warn", "error"),
-        *("[[", "[", "test", "case", "grep", "egrep", "sed", "awk"),
-    )
-)
-"""Commands whose arguments are texts or patterns: flags in them start nothing."""
-_BEFORE_COMMANDS = frozenset(("if", "elif", "while", "until", "then", "else", "do", "!", "{"))
-_COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
-"""Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
-_FLAG = re.compile(r"\s*--[A-Za-z]")
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=")
+
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 """Matches the assignment of a variable; the groups are its name and its value."""
-UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
-"""Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
-_VARIABLE = re.compile(
-    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?[-=]([^{}$]{0,200})|:?\?[^{}$]{0,200})?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
-)
-_SETS_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63}):?=([^{}$]{0,200})\}")
-"""Matches ``${NAME:=value}``, which also sets the variable, unless it already has a value."""
-
-
-@frozen
-class Word:
-    """Word of a shell script, with variables expanded and quotes removed."""
-
-    text: str
-    span: Span
-    statement: int
-    """Index of the command, or of the array assignment, that contains the word."""
-    variable: str = ""
-    """Name of the variable whose quoted value contains the word: ``ARGS`` in ``ARGS="--tp 2"``.
-
-    ``ARGS+`` if the value contains the earlier value: ``ARGS="$ARGS --pp 2"``.
-    """
-    outer: int = -1
-    """``statement`` of the command that has the word in quotes: ``srun bash -c "..."``; or -1."""
-
-    @property
-    def dynamic(self) -> bool:
-        """True if the shell, or a template engine, computes a part of the word at run time."""
-        return "$" in self.text or "`" in self.text or "{{" in self.text
-
-    @property
-    def is_flag(self) -> bool:
-        """True for ``--tp`` and ``-tp``; False for ``-1`` and ``-``."""
-        return re.match(r"--?[A-Za-z]", self.text) is not None
-
-
-class _WordScanner:
-    """Scanner that splits a script into words, including the words of quoted commands."""
-
-    def __init__(self, text: str, file: str) -> None:
-        self._file = file
-        self._text = text
-        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
-        self._statement = 0
-        self._message = self._outer = -1
-        self._variable = ""
-        self._skipped = {
-            one.body_start: one.end for one in HereDocuments(text) if not one.is_script
-        }
-        self.words: list[Word] = []
-
-    def scan_script(self) -> None:
-        """Append all words of the text to ``words``."""
-        self.scan_words(0, len(self._text), 0)
-
-    def scan_words(self, start: int, end: int, depth: int) -> None:
-        """Append the words of a part of the text to ``words``.
-
-        Args:
-            start: offset at which the part starts.
-            end: offset at which the part ends.
-            depth: number of quoted commands that contain the part.
-        """
-        pieces: list[str] = []
-        began = start
-        arrays = 0
-        at = start
-        while at < end and len(self.words) < MOST_WORDS:
-            at = self._skipped.get(at, at)
-            match = PIECE.match(self._text, at, end)
-            if match is None:  # a here-document ends the text
-                break
-            kind, text, at = match.lastgroup, match[0], match.end()
-            # As in the shell, "#" starts a comment only at the start of a word.
-            if kind == "plain" and text.startswith("#") and not pieces:
-                line_end = self._text.find("\n", match.start(), end)
-                at = end if line_end < 0 else line_end
-                continue
-            if kind in ("single", "double") and self._is_command(pieces, text, depth):
-                at = self._end_of_joined_parts(at, end) if kind == "double" else at
-                quoted = kind == "single" or self._text[at - 1] == '"'
-                before = self._variable, self._outer
-                self._variable = before[0] or _assigned_name(pieces[0] if pieces else "", text)
-                self._outer = self._outer if depth else self._statement
-                self.scan_words(match.start() + 1, at - quoted, depth + 1)
-                self._variable, self._outer = before
-                began = began if pieces else match.start()
-                continue
-            if kind in ("plain", "other", "single", "double"):
-                began = began if pieces else match.start()
-                pieces.append(_remove_quotes(kind, text))
-                continue
-            self._append_word(pieces, began)
-            if kind == "close" and not arrays:
-                self._remove_label(match.start())
-            arrays += (kind == "open") - (kind == "close" and arrays > 0)
-            # A line break inside ``ARGS=( ... )`` separates elements, and does not end the array.
-            if kind == "end" and not (arrays and text.endswith("\n")):
-                self._statement += 1
-        self._append_word(pieces, began)
-        self._statement += 1
-
-    def _is_command(self, pieces: list[str], text: str, depth: int) -> bool:
-        """Return True if a quoted text contains a command or arguments of a command.
-
-        ``text`` starts with the opening quote. ``pieces`` are the parts of the same word before the
-        quote, such as ``ARGS=``.
-        """
-        if depth >= DEEPEST or self._message == self._statement:
-            return False
-        # The first piece contains the name: joining all pieces would take quadratic time.
-        arguments = pieces and _NAME.match(pieces[0]) and _FLAG.match(text, 1)
-        return bool(arguments or _COMMAND.search(text))
-
-    def _end_of_joined_parts(self, at: int, end: int) -> int:
-        """Return the end of the shell word that continues at ``at`` after a double-quoted part.
-
-        In ``"--save "a b" --load c"``, the inner quotes close and reopen the outer ones, as in
-        bash, so the three parts are one quoted command.
-        """
-        while (match := PIECE.match(self._text, at, end)) is not None:
-            if match.lastgroup not in ("plain", "double", "other"):
-                break
-            at = match.end()
-        return at
-
-    def _remove_label(self, end: int) -> None:
-        """Remove the last words if they form the label of a branch of ``case``, such as ``small)``.
-
-        ``end`` is the offset at which the label ends.
-        """
-        line = bisect_right(self._starts, end)
-        if _LABEL.fullmatch(self._text, self._starts[line - 1], end):
-            while self.words and self.words[-1].span.line == line:
-                self.words.pop()
-            self._statement += 1
-
-    def _append_word(self, pieces: list[str], start: int) -> None:
-        """Append the word that consists of ``pieces`` to the words, and clear ``pieces``.
-
-        Words of messages, such as the arguments of ``echo``, are not appended.
-        """
-        text = "".join(pieces)
-        pieces.clear()
-        if not text or self._message == self._statement:
-            return
-        line = bisect_right(self._starts, start)
-        span = Span(self._file, line, start - self._starts[line - 1] + 1, len(text))
-        first = not self.words or self.words[-1].statement != self._statement
-        if text in _MESSAGES and (first or self.words[-1].text in _BEFORE_COMMANDS):
-            self._message = self._statement
-        self.words.append(Word(text, span, self._statement, self._variable, self._outer))
-
-
-def _assigned_name(before: str, value: str) -> str:
-    """Return the name of the variable that the quoted text ``value`` is assigned to.
-
-    ``before`` is the text before the quotes; the result is empty if it is not an assignment. The
-    result ends with ``+`` if ``value`` contains the variable itself, as in ``ARGS="$ARGS --pp 2"``,
-    which appends to the variable.
-    """
-    match = _NAME.match(before)
-    if match is None:
-        return ""
-    return match[1] + "+" * bool(re.search(rf"\$\{{?{match[1]}\b", value))
-
-
-def _remove_quotes(kind: str, text: str) -> str:
-    if kind in ("single", "double"):
-        return text[1:-1]
-    return "" if text == '"' else re.sub(r"\\(.)", r"\1", text)
 
 
 def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     """Return the first MOST_WORDS words of a script in order, without comments.
 
-    Variables are expanded, except those in ``kept``. As in the shell, a variable with an empty
-    value yields no word. A variable whose value is a command yields no word either, because the
-    words of this command are already returned at the assignment.
+    The script is read as bash would read it: variables have the values that they have at this
+    point, and commands that no run executes are left out. Variables in ``kept`` are not expanded.
+    As in the shell, a variable with an empty value yields no word. A variable whose value is a
+    command yields no word either, because the words of this command are already returned at the
+    assignment.
     """
-    scanner = _WordScanner(join_manifest_arguments(text), file)
-    scanner.scan_script()
-    values: dict[str, str] = {}
-    for name, value in shell_assignments(scanner.words):
-        # The last assignment counts, also if its value is unknown.
-        values.pop(name, None)
-        if name not in kept and not UNKNOWN_VALUE.search(value):
-            values[name] = _default_or_value(name, value)
-    for word in scanner.words:
-        match = _SETS_DEFAULT.fullmatch(word.text)
-        if match is not None and match[1] not in kept:
-            values.setdefault(match[1], match[2])
-    expanded = ((_expand_word(word.text, values, kept), word) for word in scanner.words)
-    return [
-        word if text == word.text else replace(word, text=text) for text, word in expanded if text
-    ]
+    return list(scan_script(text, file, frozenset(kept)).words)
+
+
+@lru_cache(maxsize=4)
+def scan_script(text: str, file: str, kept: frozenset[str] = frozenset()) -> ScannedScript:
+    """Return the words of a script, its assignments and its control flow."""
+    return Scanner(join_manifest_arguments(text), file, kept).scan()
 
 
 def split_last_values(
@@ -351,47 +159,3 @@ def shell_assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
         match = ASSIGNMENT.fullmatch(word.text)
         if match and len(match[2]) <= LONGEST_VALUE:
             yield match[1], match[2]
-
-
-def _default_or_value(name: str, value: str) -> str:
-    """Return the value that an assignment gives to the variable ``name``.
-
-    For ``GBS=${GBS:-512}``, this is the default 512, which applies unless the environment already
-    sets the variable. For any other assignment, the result is ``value``.
-    """
-    match = _VARIABLE.fullmatch(value)
-    return match[2] if match and name in (match[1], match[3]) and match[2] else value
-
-
-def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> str:
-    """Return ``text`` with its variables expanded.
-
-    In ``PATH=/opt:$PATH``, the variable ``$PATH`` is not expanded, because it refers to the value
-    of PATH before this assignment.
-    """
-    own = ASSIGNMENT.fullmatch(text)
-    if own is not None and own[1] in values and "$" in own[2]:
-        values = {name: value for name, value in values.items() if name != own[1]}
-    return _expand_variables(text, values, kept, DEEPEST)
-
-
-def _expand_variables(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
-    """Return ``text`` with each variable replaced by its value in ``values``.
-
-    Variables inside values are replaced too, up to ``depth`` times. A variable without a value is
-    replaced by its default (``${NAME:-default}``, ``${NAME:=default}``). If the variable has no
-    default or is in ``kept``, it stays as written.
-    """
-    # The depth bounds variables that refer to themselves, the length values that grow.
-    if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:
-        return text
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[3]
-        found = values.get(name, None if name in kept else match[2])
-        return match[0] if found is None else found
-
-    expanded = _VARIABLE.sub(value, text)
-    if expanded == text:
-        return text
-    return _expand_variables(expanded[:LONGEST_VALUE], values, kept, depth - 1)

@@ -89,6 +89,8 @@ _SWITCHES = frozenset(
     ("--contiguous", "--hold", "--ignore-pbs", "--nice", "--no-kill", "--reboot", "--x11")
 )
 """Directives in ``EXTRA`` that need no value."""
+_PLACEHOLDER = re.compile(r"\{|<[A-Za-z][^<>]*>")
+"""Matches a value that users replace before they submit the script."""
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -157,12 +159,21 @@ def _read_directive(line: InputLine, start: int, reading: Reading) -> None:
         if word.is_flag:
             option, equals, rest = split_option(word.text)
             values = [Word(rest, word.span, 0)] if equals else moved[index + 1 : index + 2]
+            if values and values[0].text == "{":  # a placeholder: { partition }
+                end = (at for at, one in enumerate(moved) if at > index and one.text == "}")
+                parts = moved[index + 1 : next(end, index + 1) + 1]
+                text = " ".join(one.text for one in parts)
+                values = [Word(text, values[0].span, 0)]
             # The word after an option without a value is the next option.
             plain = tuple(value for value in values if equals or not value.is_flag)
             _read_option(LaunchFlag(_SHORT.get(option, option), word, plain), reading)
 
 
 def _read_option(flag: LaunchFlag, reading: Reading) -> None:
+    if _PLACEHOLDER.match(flag.value):
+        hint = "replace the placeholder, or set the field in the spec"
+        reading.leave_out(f"{flag.name} {flag.value}", flag.word.span, hint)
+        return
     special = _SPECIAL.get(flag.name)
     if special is not None and flag.values:
         special(flag, flag.values[0].text, reading)
@@ -252,8 +263,11 @@ def _read_signal(flag: LaunchFlag, text: str, reading: Reading) -> None:
     match = re.fullmatch(r"(?:[BR]{1,2}:)?(\w{1,12})@([0-9]{1,6})", text)
     if match:
         set_spec_field(reading, "launch.slurm.signal", f"{match[2]}s", flag)
-    if match is None or match[1] not in ("USR1", "SIGUSR1", "10"):
+    if match is None:
         reading.leave_out(f"--signal {text}", flag.word.span, "PARC sends USR1")
+    elif match[1] not in ("USR1", "SIGUSR1", "10"):
+        name = f"the signal {match[1]} of --signal {text}"
+        reading.leave_out(name, flag.word.span, "PARC sends USR1 at the same time")
 
 
 _SPECIAL: dict[str, Callable[[LaunchFlag, str, Reading], None]] = {

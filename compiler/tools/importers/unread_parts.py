@@ -6,6 +6,7 @@ fragment, or listed with its line.
 
 from __future__ import annotations
 
+from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.flags import LAUNCHER, split_flags
 from parc.compiler.tools.importers.formats import importable_launches
 from parc.compiler.tools.importers.launch_commands import program_position
@@ -19,9 +20,10 @@ from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.tools.importers.shell_words import (
     UNKNOWN_VALUE,
     Word,
-    shell_assignments,
+    scan_script,
     statements,
 )
+from parc.compiler.tools.shell.scanned_script import Assignment, StrayLine
 from parc.compiler.topology.readers.reader_state import Reading
 
 
@@ -42,7 +44,8 @@ def report_unread_parts(words: list[Word], reading: Reading, known: bool = True)
         command = " ".join(word.text for word in statement[: next(flags, None)])
         reading.leave_out(command, statement[0].span, f"PARC can import {importable_launches()}")
     branches = Branches(reading.text)
-    _report_alternative_values(words, reading, branches)
+    _report_alternative_values(reading)
+    _report_stray_lines(reading)
     _note_conditional_flags(words, reading, branches)
 
 
@@ -53,8 +56,8 @@ def _report_unread_flags(words: list[Word], reading: Reading) -> None:
     """
     for statement in statements(words):
         first = statement[0]
-        if (first.span.line, first.span.column) in reading.accounted or first.text.endswith("$"):
-            continue  # a command that was reported, or a substitution such as A=$(hostname -f)
+        if (first.span.line, first.span.column) in reading.accounted:
+            continue  # a command that was reported
         container = not {"docker", "podman"}.isdisjoint(word.text for word in statement)
         program = program_position(statement)
         for flag in split_flags(statement):
@@ -66,27 +69,54 @@ def _report_unread_flags(words: list[Word], reading: Reading) -> None:
                 reading.leave_out(text, flag.word.span)
 
 
-def _report_alternative_values(words: list[Word], reading: Reading, branches: Branches) -> None:
+def _report_alternative_values(reading: Reading) -> None:
     """Report variables that the script sets to several values, such as one per model size.
 
-    Add a note on each variable whose value, the last one, is set only in a branch.
+    Add a note on each variable whose value, the last one, is set only in a branch. If different
+    runs use different values, none of them is imported.
     """
-    values: dict[str, list[tuple[str, Word]]] = {}
-    for word in words:
-        for name, value in shell_assignments([word]):
-            if not UNKNOWN_VALUE.search(value) and f"${name}" not in value:
-                values.setdefault(name, []).append((value, word))
+    script = scan_script(reading.text, reading.file)
+    values: dict[str, list[Assignment]] = {}
+    for one in script.assignments:
+        if not UNKNOWN_VALUE.search(one.text) and one.text != "$OPTARG":
+            values.setdefault(one.name, []).append(one)
     used = set(USED.findall(reading.text))
     for name, found in values.items():
-        last, place = found[-1]
+        last = found[-1]
         if name not in used or SET_BY_LAUNCHERS.fullmatch(name):
             continue
-        if last and place.span in branches:
-            _note_branch(f"{name}={last}", place, reading)
-        for value, word in found:
-            if value not in ("", last) and f"${{{name}}}" not in value:
-                hint = f"PARC uses the last value, {last[:40]!r}"
-                reading.leave_out(f"{name}={value}", word.span, hint)
+        open_places = script.ambiguous.get(name, ())
+        # A value that only the shell knows is reported where the script uses it.
+        texts = {one.text for one in found if one.span in open_places}
+        is_open = last.span in open_places and len(texts) > 1
+        if last.text and not last.is_certain and not is_open:
+            _note_branch(f"{name}={last.text}", last.span, reading)
+        for one in found:
+            if one.span in open_places and is_open:
+                _report_value(one, "the value differs between the runs of the script", reading)
+            elif one.text not in ("", last.text) and not (
+                one.is_certain and one.span in script.used
+            ):
+                _report_value(one, f"PARC uses the last value, {last.text[:40]!r}", reading)
+
+
+def _report_value(one: Assignment, hint: str, reading: Reading) -> None:
+    if one.text:
+        reading.leave_out(f"{one.name}={one.text}", one.span, hint)
+
+
+def _report_stray_lines(reading: Reading) -> None:
+    """Report lines of flags that bash does not pass to the command before."""
+    for line in scan_script(reading.text, reading.file).stray:
+        text = " ".join(word.text for word in line.words)
+        reading.leave_out(text, line.words[0].span, explain_stray_line(line))
+
+
+def explain_stray_line(line: StrayLine) -> str:
+    """Return the reason why bash does not pass a line of flags to the command before."""
+    if line.is_comment:
+        return f"the comment in line {line.before.line} ends the command before this line"
+    return f"line {line.before.line} does not end with a backslash"
 
 
 def _note_conditional_flags(words: list[Word], reading: Reading, branches: Branches) -> None:
@@ -96,13 +126,15 @@ def _note_conditional_flags(words: list[Word], reading: Reading, branches: Branc
     """
     args = set(reading.spec.get("launch", {}).get("args", ()))
     set_at = {(span.line, span.column) for span in reading.spans.values()}
+    conditional = scan_script(reading.text, reading.file).used_in_branches
     for word in words:
         place = (word.span.line, word.span.column)
-        if word.is_flag and word.span in branches and (place in set_at or word.text in args):
-            _note_branch(word.text, word, reading)
+        is_open = word.span in branches or word.variable.rstrip("+") in conditional
+        if word.is_flag and is_open and (place in set_at or word.text in args):
+            _note_branch(word.text, word.span, reading)
 
 
-def _note_branch(text: str, word: Word, reading: Reading) -> None:
-    note = f"in a branch of the script, line {word.span.line}: {text}"
+def _note_branch(text: str, place: Span, reading: Reading) -> None:
+    note = f"in a branch of the script, line {place.line}: {text}"
     if note not in reading.notes:
         reading.notes.append(note)

@@ -35,6 +35,7 @@ from parc.compiler.tools.lint.launch_tasks import (
 )
 from parc.compiler.tools.lint.launcher_hosts import check_launcher_hosts
 from parc.compiler.tools.lint.script import LintedScript
+from parc.compiler.tools.lint.stray_lines import check_stray_lines
 from parc.compiler.tools.lint.visible_devices import check_visible_devices
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
@@ -153,16 +154,17 @@ def starts_job_launcher(script: LintedScript) -> bool:
 def lint_launch(script: LintedScript, sink: Sink) -> None:
     """Report mistakes in a launch that do not depend on the framework.
 
-    These are contradictory options of Slurm (L04, L05), a time limit that Slurm cannot read (L17),
-    an impossible segment size (L28), a wrong number of processes per host (L01, L02, L34), Slurm
-    variables that are expanded too early (L08) or never (L44), images without the separator of
-    their registry (L22), launches that cannot work on several hosts
-    (``lint_hosts``, ``check_launcher_hosts``), and addresses and interfaces that other hosts cannot
-    reach (L09, N01, N02).
+    These are flags that bash does not pass to their command (L43), contradictory options of Slurm
+    (L04, L05), a time limit that Slurm cannot read (L17), an impossible segment size (L28), a wrong
+    number of processes per host (L01, L02, L34), Slurm variables that are expanded too early (L08)
+    or never (L44), images without the separator of their registry (L22), launches that cannot work
+    on several hosts (``lint_hosts``, ``check_launcher_hosts``), and addresses and interfaces that
+    other hosts cannot reach (L09, N01, N02).
     """
     written = directive_options(script)
     options = {option.name: option for option in written}
     commands = read_launch_commands(script)
+    check_stray_lines(script, sink)
     check_directive_variables(written, sink)
     check_images(script, written, sink)
     _check_gpu_options(options, sink)

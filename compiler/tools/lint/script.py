@@ -17,10 +17,10 @@ from functools import cached_property
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.tools.importers.exported_variables import ARRAY
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
 from parc.compiler.tools.importers.manifests import Manifest, read_manifest
 from parc.compiler.tools.importers.script_branches import Branches
-from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import (
     Word,
     shell_assignments,
@@ -31,6 +31,8 @@ from parc.compiler.tools.lint.script_variables import VARIABLE, ScriptVariables
 
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
+_PATH = re.compile(r"\$(?:\w+|\{\w+\})/")
+"""Matches a path in a folder that is a variable: ``${DIR}/pretrain_gpt.py``."""
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
@@ -143,7 +145,7 @@ class LintedScript:
         """
         if "{{" in word.text:
             return True
-        if "=" in word.text.partition("$")[0]:
+        if "=" in word.text.partition("$")[0] or _PATH.match(word.text):
             return False
         names = _EXPANSION.findall(word.text)
         return word.text.startswith("$") and not set(names) <= self.arrays

@@ -1,0 +1,1 @@
+"""Read shell scripts in the order in which bash would run them, without running anything."""
