@@ -42,6 +42,7 @@ EVALUATE = "parc.compiler.evaluate"
 PLACEMENT = "parc.compiler.placement"
 LINT = "parc.compiler.tools.lint"
 IMPORTERS = "parc.compiler.tools.importers"
+SHELL = "parc.compiler.tools.shell"
 DIFF = "parc.compiler.report.diff"
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     IR: (),
@@ -69,7 +70,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     VERIFY: (IR, DIAGNOSTICS, BUILT_IN, DECLARATION, REGISTRY, VERIFIER),
     "parc.compiler.writer": (IR, DIAGNOSTICS, BUILT_IN, REGISTRY),
-    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS, DIFF),
+    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS, SHELL, DIFF),
     "parc.templates": (),
     "parc.schemas": (),
 }

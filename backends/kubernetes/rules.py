@@ -36,7 +36,7 @@ from parc.backends.shared.launchers.container_paths import (
     missing_paths,
     report_missing_paths,
 )
-from parc.backends.shared.setup_and_variables import check_setup_and_variables
+from parc.backends.shared.launchers.setup_and_variables import check_setup_and_variables
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 

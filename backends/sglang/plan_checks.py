@@ -11,7 +11,7 @@ from parc.backends.shared.launch_rules import (
     report_remote_code,
     require_internal_balancer,
 )
-from parc.backends.shared.setup_and_variables import check_setup_and_variables
+from parc.backends.shared.launchers.setup_and_variables import check_setup_and_variables
 from parc.backends.value_range import LAST_PORT
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck

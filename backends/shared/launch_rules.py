@@ -7,8 +7,8 @@ from collections import Counter
 
 from parc.backends.registry import framework_of_problem
 from parc.backends.shared.launch_environment import framework_environment, refused_variables
+from parc.backends.shared.launchers.setup_and_variables import check_setup_and_variables
 from parc.backends.shared.network import GLOO_NAMES, gloo_interface
-from parc.backends.shared.setup_and_variables import check_setup_and_variables
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 

@@ -12,7 +12,7 @@ from parc.backends.shared.launch_rules import (
     check_names,
     require_internal_balancer,
 )
-from parc.backends.shared.setup_and_variables import check_setup_and_variables
+from parc.backends.shared.launchers.setup_and_variables import check_setup_and_variables
 from parc.backends.shared.versions import is_in_range
 from parc.backends.tensorrt_llm.arguments import NAME
 from parc.backends.tensorrt_llm.defaults import BLOCK_TOKENS

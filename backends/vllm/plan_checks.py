@@ -6,7 +6,7 @@ from parc.backends.shared.launch_rules import (
     check_names,
     report_remote_code,
 )
-from parc.backends.shared.setup_and_variables import check_setup_and_variables
+from parc.backends.shared.launchers.setup_and_variables import check_setup_and_variables
 from parc.backends.shared.versions import parse_version
 from parc.backends.value_range import LAST_PORT
 from parc.backends.vllm.arguments import shared_arguments

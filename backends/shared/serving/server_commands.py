@@ -18,7 +18,7 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements, split_flags
 from parc.compiler.tools.importers.manifest_arguments import join_manifest_arguments
 from parc.compiler.tools.importers.script_commands import USED, starts_program
-from parc.compiler.tools.importers.shell_words import PIECE, Word, statements
+from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.shell.pieces import PIECE
 from parc.compiler.topology.readers.reader_state import Reading
 

@@ -58,7 +58,9 @@ ESTIMATED = (OVERSIZED, "G02", "R15")
 """Codes of the rules that need an estimate."""
 DEGREES = ("layout.tp", "layout.pp", "layout.dp", "layout.pcp")
 """Fields whose product is the number of ranks of an engine."""
-OF_SPECS = frozenset(("E14", "G06", "G07", "G13", "L10", "L20", "L29", "L30", "L31", "V30", "V45"))
+OF_SPECS = frozenset(
+    ("E14", "G06", "G07", "G13", "L10", "L20", "L29", "L30", "L31", "L40", "V30", "V45")
+)
 """Codes of checks on settings that only a spec has: load, limits, launch, and ports of all servers.
 The linters of the engines check the ports and the environment of a script themselves."""
 P = TypeVar("P", Problem, ServingProblem)
