@@ -198,7 +198,7 @@ def problem_of(name: str, model: Model, cluster: Cluster, spec: JobSpec) -> Prob
         job=job,
         goals=Goals("throughput", 0.0, 0.01, "allow", ()),
         pins=Pins(),
-        launch=resolve_launch(LaunchSpec(), targets),
+        launch=resolve_launch(LaunchSpec(), targets, nvlink_spans_hosts=False),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,

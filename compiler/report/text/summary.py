@@ -162,7 +162,8 @@ def format_goodput(goals: ServingGoals, statistics: ServiceStatistics) -> str:
 def describe_cost(plan: AnyPlan) -> str:
     """Return the cost per hour and per million tokens; empty without a price.
 
-    The cost of a token that is trained includes the time of checkpoints and failures.
+    The cost of a token that is trained includes the time of checkpoints and failures. It is left
+    out if failures are so frequent that the run does not end.
     """
     cost = plan.cost_per_hour
     if cost is None:
@@ -174,8 +175,10 @@ def describe_cost(plan: AnyPlan) -> str:
             rate, tokens = rate * plan.problem.service.traffic.input_tokens, "input tokens"
     else:
         rate = plan.estimate.tokens_per_second * plan.run.effective_share
-    per_million = 1e6 * cost / (3600 * rate)
     text = f"{cost:,.2f} per hour for {format_count(plan.occupied_gpus, 'GPU')}"
+    if not rate:
+        return text
+    per_million = 1e6 * cost / (3600 * rate)
     return f"{text}, {format_without_exponent(per_million, 3)} per million {tokens}"
 
 
