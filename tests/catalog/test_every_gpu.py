@@ -31,12 +31,12 @@ SERVED = [(gpu, precision) for gpu in LIBRARY.names("gpus") for precision in SER
 
 
 def sampled(cases: Sequence[tuple[str, str]]) -> list[Any]:
-    """Return ``cases``, of which a random half runs only in the conformance suite.
+    """Return ``cases``, of which two random thirds run only in the conformance suite.
 
     The first case of each GPU or generation always runs.
     """
     first = {name: number for number, (name, _) in reversed([*enumerate(cases)])}.values()
-    kept = {*first, *Random(0).sample(range(len(cases)), len(cases) // 2)}
+    kept = {*first, *Random(0).sample(range(len(cases)), len(cases) // 3)}
     return [
         case if number in kept else pytest.param(*case, marks=pytest.mark.conformance)
         for number, case in enumerate(cases)

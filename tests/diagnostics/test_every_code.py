@@ -164,7 +164,7 @@ def lowered(code: str, *edits: str) -> list[str]:
     return paths
 
 
-@pytest.mark.parametrize("code", sample_of(FOLDERS, len(FOLDERS) // 2))
+@pytest.mark.parametrize("code", sample_of(FOLDERS, len(FOLDERS) // 3))
 def test_each_fix_was_tried_and_lowers_nothing(code: str) -> None:
     before = reported(code).diagnostics
     offered = [found for found in before if found.finding.fix]

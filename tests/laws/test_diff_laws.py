@@ -53,7 +53,7 @@ def name_of(field: tuple[bool, str, tuple[Any, ...]]) -> str:
     return f"{'serving' if field[0] else 'training'}-{field[1]}"
 
 
-@pytest.mark.parametrize("field", sample_of(FIELDS, 60), ids=name_of)
+@pytest.mark.parametrize("field", sample_of(FIELDS, 20), ids=name_of)
 def test_a_field_that_changes_a_file_is_in_the_diff(
     field: tuple[bool, str, tuple[Any, ...]],
 ) -> None:

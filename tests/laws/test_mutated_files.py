@@ -99,7 +99,7 @@ REPEATED_COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("case", REPEATED_COMMANDS)
+@pytest.mark.parametrize("case", sample_of(REPEATED_COMMANDS, 2))
 def test_the_script_is_not_searched_again_for_each_command(case: str) -> None:
     start, line, count = REPEATED_COMMANDS[case]
     head = scripts.SBATCH if case in ("variable", "srun") else ""

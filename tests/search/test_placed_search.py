@@ -96,7 +96,7 @@ def test_no_fixed_size_makes_the_step_more_than_one_percent_shorter(case: str) -
         assert pinned is None or pinned.ranked[0].step_seconds >= least, (axis, size)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_cases(CASES, lambda case: case not in SMALL))
 def test_the_seconds_of_a_candidate_are_about_those_of_its_own_placement(case: str) -> None:
     cost_model = cost_model_of(CASES[case])
     found = search_layouts(cost_model, Sink())

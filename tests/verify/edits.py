@@ -26,7 +26,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import Files
 
-EDITS = int(os.environ.get("PARC_EDITS", "25"))
+EDITS = int(os.environ.get("PARC_EDITS", "12"))
 """Edits per file; of these, the ones that change behavior must be named."""
 SEED = int(os.environ.get("PARC_EDITS_SEED", "1"))
 NAMED = 0.98
