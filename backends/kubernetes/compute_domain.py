@@ -1,7 +1,7 @@
 """The ComputeDomain through which pods on several hosts of an NVLink domain use NVLink.
 
 NVIDIA's DRA driver creates the ResourceClaimTemplate that a ComputeDomain names, and gives an IMEX
-channel to each pod with such a claim. Source: NVIDIA/k8s-dra-driver-gpu,
+channel to each pod that claims from this template. Source: NVIDIA/k8s-dra-driver-gpu,
 api/nvidia.com/resource/v1beta1/computedomain.go.
 """
 
@@ -23,7 +23,7 @@ def compute_domain(name: str, metadata: dict[str, Any], hosts: int) -> dict[str,
         "kind": "ComputeDomain",
         "metadata": {"name": name, **metadata},
         "spec": {
-            # Newer drivers use it only for the status, older ones wait for this number of hosts.
+            # Older drivers start the domain only when this number of hosts has joined.
             "numNodes": hosts,
             "channel": {"resourceClaimTemplate": {"name": _template(name)}},
         },

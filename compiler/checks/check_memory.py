@@ -70,7 +70,7 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     gpu, headroom = plan.problem.cluster.gpu, plan.problem.goals.memory_headroom
     finding = Finding(
         message=f"pipeline stage {peak.stage} needs {peak.low_bytes / GIB:.1f} to "
-        f"{peak.high_bytes / GIB:.1f} GiB of memory (80 % interval), {_expected(peak, limit)}",
+        f"{peak.high_bytes / GIB:.1f} GiB of memory (80 % interval){_compared(peak, limit)}",
         label=f"{peak.static_bytes / GIB:.1f} GiB for parameters and their state are exact, "
         f"{peak.dynamic_bytes / GIB:.1f} GiB for activations and buffers are estimated",
         help=_suggest_safer_layout(cost_model, plan, sink.positions.is_path_in_spec("layout")),
@@ -87,12 +87,15 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     )
 
 
-def _expected(peak: StageMemory, limit: float) -> str:
-    """Return the limit, and whether the job probably exceeds it."""
+def _compared(peak: StageMemory, limit: float) -> str:
+    """Return the end of a sentence: the limit, and whether the job probably exceeds it."""
     text = f"the limit is {limit / GIB:.1f} GiB"
     if peak.total_bytes <= limit:
-        return text
-    return f"{text}: with the expected {peak.total_bytes / GIB:.1f} GiB, it probably fails"
+        return f"; {text}"
+    return (
+        f" and {text}; the expected {peak.total_bytes / GIB:.1f} GiB exceeds it, so the job will "
+        "probably run out of memory"
+    )
 
 
 def _suggest_safer_layout(cost_model: CostModel, plan: Plan, is_layout_set: bool) -> str:

@@ -21,17 +21,17 @@ CHANGED = 3
 @click.argument("new", metavar="NEW", shell_complete=options.complete_path)
 @options.root_option
 @options.format_option("text", "markdown", "json")
-@click.option("--exit-code", is_flag=True, help="Exit with 3 if any emitted file differs.")
+@click.option("--exit-code", is_flag=True, help="Exit with 3 if the diff lists any change.")
 @click.pass_context
 def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given: Any) -> None:
     """Compare two specs or two output directories.
 
     The diff shows changes of all spec fields, parallel sizes, memory, step time and flags. It lists
     the ranks that move, the process groups with other members, and the groups that did not span
-    racks before. It also shows if checkpoints of OLD load with NEW, and which lines of files were
-    edited by hand. A spec is compiled in memory; the files of a directory are read as they are. If
-    OLD is a launch script or a configuration file of
-    a framework, the diff shows the arguments, variables, directives and commands that differ.
+    racks before. It also shows whether checkpoints of OLD load with NEW, and which lines of files
+    were edited by hand. A spec is compiled in memory; the files of a directory are read as they
+    are. If OLD is a launch script or a configuration file of a framework, the diff shows the
+    arguments, variables, directives and commands that differ.
     """
     from parc.compiler.report.diff.diff_pools import diff_plans
 

@@ -39,7 +39,7 @@ EXPERT_DEGREES = frozenset({"ep", "etp", "egtp", "edp"})
 
 
 def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldChange, ...]:
-    """Return a Change for each key whose values in ``old`` and ``new`` differ, sorted by key."""
+    """Return a FieldChange for each key whose values differ, sorted by key."""
     return _changed_in_order(old, new, sorted(old.keys() | new.keys()))
 
 
@@ -66,7 +66,7 @@ def changed_settings(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Fi
 def _changed_in_order(
     old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 ) -> tuple[FieldChange, ...]:
-    """Return a Change for each key of ``names`` whose values differ, in the order of ``names``."""
+    """Return a FieldChange for each of ``names`` whose values differ, in this order."""
     return tuple(
         FieldChange(name, old.get(name), new.get(name))
         for name in names

@@ -1,7 +1,7 @@
 """Comparison of the output files of two sides, line by line.
 
-The comparison finds every difference between two outputs, so that an edit of a file by hand is
-named although no plan contains it.
+The comparison finds differences in all files that PARC wrote, including edits by hand that no plan
+records. Numbers in another notation count as equal.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def plain_numbers(line: str) -> str:
 
 
 def plain_number(text: str) -> str:
-    """Return a number as digits without an exponent and a zero fraction; other texts as they are.
+    """Return a number in decimal notation, without trailing zeros; other texts as they are.
 
     The texts 1, 1.0 and 1.00 are equal, and so are 1e-4 and 0.0001.
     """

@@ -233,7 +233,7 @@ def _checkpoint_section(diff: Diff) -> DiffSection:
 def file_section(files: tuple[FileChange, ...], planned: bool) -> DiffSection:
     """Return the lines that differ in files edited by hand, and the names of the other files.
 
-    If the plans do not differ, as ``planned`` says, the lines of all files are listed.
+    ``planned`` is True if the plans differ; otherwise the lines of all files are listed.
     """
     listed = [one for one in files if one.edited or not planned]
     rows = tuple(

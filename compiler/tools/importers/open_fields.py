@@ -3,9 +3,9 @@
 A flag that is absent means the framework's default only if nothing else in the command can set the
 field. Other parts of a command that can set it:
 
-- a flag of the table whose value only the shell knows;
-- a flag of an older version or of a copy of the framework, which its backend lists by spec field;
-- arguments that only the shell or a template engine knows, such as ``$@``, which can be any flag.
+- a flag of the table whose value is known only at run time;
+- a flag of an older version or of a fork of the framework, which its backend lists by spec field;
+- arguments that are known only at run time, such as ``$@``, which can be any flag.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHORTEST_START = 6
 class OpenFields(set[str]):
     """Paths of spec fields whose values the launch leaves unknown.
 
-    If the command has arguments that only the shell knows, each field that no flag sets is open.
+    If the command has arguments that are known only at run time, each field without a flag is open.
     """
 
     def __init__(self, paths: Iterable[str], spans: Mapping[str, Span], passed: bool) -> None:
@@ -42,7 +42,7 @@ class OpenFields(set[str]):
         Args:
             paths: spec fields that are open.
             spans: positions of the spec fields that the launch sets.
-            passed: True if the command has arguments that only the shell knows.
+            passed: True if the command has arguments that are known only at run time.
         """
         super().__init__(paths)
         self._spans = spans
@@ -80,9 +80,9 @@ def find_open_fields(
         flags: flags of the launch command, after the import of those in ``table``.
         table: flag -> spec field that it sets.
         subjects: spec field -> regular expression of the flags outside of ``table`` that can set
-            it: flags of older versions, and of copies of the framework.
-        arguments: words of the command that only the shell or a template engine knows, and that
-            are not values of flags.
+            it: flags of older versions, and of forks of the framework.
+        arguments: words of the command that are known only at run time, and that are not values
+            of flags.
         reading: spec fields that were read so far.
     """
     opened = {
@@ -111,7 +111,7 @@ def find_open_fields(
 
 
 def remove_values(spec: dict[str, Any], paths: Iterable[str]) -> None:
-    """Remove the fields at ``paths`` from a spec fragment: a later flag has an unknown value."""
+    """Remove the fields at ``paths`` from a spec fragment: the last flag has an unknown value."""
     for path in paths:
         *above, last = path.split(".")
         node: Any = spec
@@ -126,7 +126,7 @@ def fields_of_unread_flag(
 ) -> list[str]:
     """Return the spec fields that a flag outside of the import table can set.
 
-    Parsers accept the start of a flag for the flag, if no other flag starts with it.
+    Argument parsers accept an unambiguous prefix of a flag as that flag.
     """
     found = [path for path, pattern in subjects.items() if re.fullmatch(pattern, name)]
     longer = {row.path for flag, row in table.items() if flag.startswith(name)}
@@ -139,7 +139,7 @@ def unknown_arguments(
     takes: Callable[[LaunchFlag], int],
     text: str,
 ) -> list[Word]:
-    """Return the words of a command that can be flags which only the shell knows.
+    """Return the words of a command that can be flags and are known only at run time.
 
     These are words with unknown text that are not values of ``flags``.
 

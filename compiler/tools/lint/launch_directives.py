@@ -18,14 +18,14 @@ IMAGE = "--container-image"
 
 
 def check_directive_variables(options: Iterable[SlurmOption], sink: Sink) -> None:
-    """Report options of ``#SBATCH`` lines with a variable (L44), which sbatch does not replace."""
+    """Report options of ``#SBATCH`` lines with a variable (L44), which sbatch does not expand."""
     for option in options:
         found = _VARIABLE.search(option.value)
         if found is None or option.name in _FREE_TEXT:
             continue
         name = option.name.removeprefix("--")
         finding = Finding(
-            f"sbatch does not replace {found[0][:40]} in a #SBATCH line",
+            f"sbatch does not expand {found[0][:40]} in a #SBATCH line",
             label=f"the value of {option.name} is this text",
             help=f"write the value, or pass it when you submit: sbatch --{name}=VALUE",
         )

@@ -1,4 +1,4 @@
-"""Follow the control flow of a script: which commands every run executes, some runs, or none.
+"""Determine which commands of a script are executed by every run, by some runs, or by no run.
 
 A state is True for commands that every run executes, None for those that some runs may execute,
 and False for those that no run executes, because a constant of the script rules them out.

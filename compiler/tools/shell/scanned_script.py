@@ -35,7 +35,7 @@ class StrayLine:
 
 @dataclass
 class ScannedScript:
-    """Words of a script, in order, and what its control flow says about them."""
+    """Words of a script in order, and the parts of it that not every run executes."""
 
     words: list[Word] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)

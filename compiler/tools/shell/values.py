@@ -202,7 +202,7 @@ class ShellValues:
         return self._assignments[name] > (self.find(name) is not None)
 
     def integer(self, name: str) -> tuple[int | None, bool]:
-        """Return (integer value of a variable or None, True if it is sure)."""
+        """Return (integer value of a variable or None, True if every run has this value)."""
         value = self.find(name)
         if value is None or value.text is None or self.is_assigned_later(name):
             return None, False
