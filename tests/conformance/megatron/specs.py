@@ -180,7 +180,10 @@ def _position(dice: Random) -> Spec:
     choices: list[Spec] = [
         {"kind": "rope", "base": 500000},
         {"kind": "rope", "base": 10000, "percent": 0.5},
-        {"kind": "rope", "scaling": "llama3", "scaling_factor": 8.0},
+        {
+            **{"kind": "rope", "scaling": "llama3", "scaling_factor": 8.0},
+            "original_max_positions": 8192,
+        },
         {"kind": "learned"},
         {"kind": "none"},
     ]
