@@ -52,7 +52,7 @@ ELSEWHERE = {
     ),
 }
 """File name -> files in which it means a file that PARC does not emit."""
-SAMPLED = (4, 2, 2)
+SAMPLED = (8, 2, 2)
 """Variant -> number of sets of targets per framework or engine that the sample contains, besides
 the framework or engine alone."""
 
