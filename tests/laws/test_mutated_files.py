@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+from time import process_time
 
 import pytest
 
@@ -85,10 +86,16 @@ def test_deeply_nested_json_is_reported(start: str) -> None:
 
 @pytest.mark.parametrize("piece", sample_of(["\n", "<<E\n", "$(", "(", '"', "A+=(x)\n"], 3))
 def test_a_repeated_piece_of_a_script_is_read_in_linear_time(piece: str) -> None:
-    text = scripts.SBATCH + piece * (30_000 // len(piece)) + "\n"
-    with time_limit(2):
-        lint_text(text, "file", LintOptions())
-        import_files("sbatch", [(text, "file")], Sink())
+    seconds = []
+    for length in (8_000, 32_000):
+        text = scripts.SBATCH + piece * (length // len(piece)) + "\n"
+        start = process_time()
+        with time_limit(60):
+            lint_text(text, "file", LintOptions())
+            import_files("sbatch", [(text, "file")], Sink())
+        seconds.append(process_time() - start)
+    # 4 for linear time and 16 for quadratic time.
+    assert seconds[1] / seconds[0] < 9
 
 
 REPEATED_COMMANDS = {
