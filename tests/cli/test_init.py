@@ -277,6 +277,21 @@ def test_hosts_come_from_a_list_of_kubernetes(tmp_path: Path) -> None:
     assert 'image: "vllm/vllm-openai:v0.33.0"' in served.stdout
 
 
+def test_pods_on_several_hosts_request_the_devices_of_the_network(tmp_path: Path) -> None:
+    listed = json.loads(kubernetes_nodes())
+    for node in listed["items"]:
+        node["status"] = {"allocatable": {"rdma/ib": "1k"}}
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(json.dumps(listed), encoding="utf-8")
+    words = ("init", "--from-kubernetes", str(nodes), "--model", "llama-3-8b", "--image", "me:1")
+    text = parc(*words).stdout
+    assert '{image: "me:1", resources: {rdma/ib: "1"}}' in text
+    assert "L45" not in parc("check", "-", given=text).stderr
+    assert "rdma" not in parc(*words, "--gpus", "8").stdout
+    with_site = parc(*words, "--preset", "kubernetes-roce").stdout
+    assert "rdma" not in with_site
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -88,6 +88,8 @@ class StarterCluster:
     """Partition of Slurm, if all hosts have the same one; empty if there are several."""
     site: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the site; empty for none."""
+    pod_resources: Mapping[str, str] = field(default_factory=dict)
+    """Network devices that each pod requests, for Kubernetes; empty if no list states them."""
     choice: GpuChoice | None = None
     """Choice of the GPU among several of the same name; None if the site sets the GPU."""
 
@@ -147,19 +149,19 @@ def cluster_of_gpus(request: HostRequest, sink: Sink) -> StarterCluster | None:
         return None
     size = hosts.node.gpus
     if gpus is None:
-        return StarterCluster(section, hosts.gpu, size, None, scheduler, "", site, choice)
+        return StarterCluster(section, hosts.gpu, size, None, scheduler, "", site, choice=choice)
     if gpus < size:
         node = section["node"] if section else site["cluster"]["node"]
         changed = _with_size(node, gpus, hosts.node.nvlink_domain, site)
         section = {**section, "node": changed}
-        return StarterCluster(section, hosts.gpu, gpus, 1, scheduler, "", site, choice)
+        return StarterCluster(section, hosts.gpu, gpus, 1, scheduler, "", site, choice=choice)
     if gpus % size:
         low = gpus // size * size
         raise StarterError(
             f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
             f"{low + size}"
         )
-    return StarterCluster(section, hosts.gpu, size, gpus // size, scheduler, "", site, choice)
+    return StarterCluster(section, hosts.gpu, size, gpus // size, scheduler, "", site, choice=choice)
 
 
 def cluster_of_files(
@@ -205,6 +207,7 @@ def cluster_of_files(
         "kubernetes" if "k8s-nodes" in found.kinds else "slurm",
         request.partition or _common_partition(found.fragment.labels),
         request.site,
+        found.fragment.spec.get("launch", {}).get("kubernetes", {}).get("resources", {}),
         choice,
     )
 

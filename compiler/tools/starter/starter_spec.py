@@ -324,6 +324,7 @@ def _size_comment(cluster: StarterCluster, hosts: int) -> str:
 def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
     """Return section ``launch`` of a starter spec, commented out if it needs no key."""
     launch: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     hints: list[str] = []
     if attempt.own_files and request.kind != "serve":
         launch["program"] = _OWN_PROGRAM
@@ -341,7 +342,9 @@ def _launch_text(request: StarterRequest, attempt: Attempt) -> str:
         if not image and not of_site.get("image"):
             image = f"registry.example.com/{attempt.target}:latest"
             hints.append(f"# Edit the image: the name of yours, with {attempt.target}.\n")
-        keys = {"image": image}
+        keys["image"] = image
+        if attempt.hosts > 1 and not of_site.get("resources"):
+            keys["resources"] = dict(request.cluster.pod_resources)
     else:
         partition = "" if of_site.get("partition") else request.cluster.partition
         keys = {"partition": partition, "container_image": request.image}

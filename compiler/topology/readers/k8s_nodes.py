@@ -8,7 +8,7 @@ topograph are used, because an administrator installed topograph on purpose.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import DocumentNode, read_document
@@ -44,6 +44,13 @@ _DOMAINS = (
 _GPU = "nvidia.com/gpu"
 _PRODUCTS = (f"{_GPU}.product", "amd.com/gpu.product-name")
 _INSTANCE = "node.kubernetes.io/instance-type"
+_NETWORK_DEVICE = re.compile(
+    r"(?!.*(?:kubernetes|gke)\.io[./])(?:.+/.*(?:rdma|roce|hca|hostdev|efa|ib\b).*|rdma/.+)"
+)
+"""Matches the resource of a device plugin that gives pods access to RDMA or EFA. Resources of GKE
+have no effect without annotations, which differ from pod to pod."""
+_MOST_DEVICES = 32
+"""Most network devices of one host. More of a resource are shares of the same devices."""
 
 
 def read_k8s_nodes(
@@ -60,6 +67,7 @@ def read_k8s_nodes(
     if root is None or not root.check_type(dict):
         return None
     counts: dict[int, list[str]] = {}
+    devices: list[dict[str, int]] = []
     without: list[str] = []
     for entry in _node_entries(root):
         host = entry.text("metadata", "name", required=True)
@@ -82,9 +90,12 @@ def read_k8s_nodes(
             LocatedHost(host, _switch_path(written), _nvlink_domain(written), entry.span)
         )
         counts.setdefault(gpus, []).append(host)
+        devices.append(_network_devices(entry))
         if not _is_ready(entry):
             reading.unavailable[host] = None
     _set_gpus_per_node(reading, counts, without)
+    if requests := _device_requests(devices):
+        reading.spec["launch"] = {"kubernetes": {"resources": requests}}
     return reading.fragment()
 
 
@@ -105,6 +116,30 @@ def _gpu_count(entry: DocumentNode) -> int:
         if re.fullmatch(r"[0-9]{1,6}", text):
             return int(text)
     return 0
+
+
+def _network_devices(entry: DocumentNode) -> dict[str, int]:
+    """Return the allocatable network devices of a Kubernetes node, by resource."""
+    status = entry.mapping("status")
+    allocatable = status.mapping("allocatable") if status is not None else None
+    found = {}
+    for key, value in allocatable.value.items() if allocatable is not None else ():
+        count = re.fullmatch(r"([0-9]{1,6})(k?)", str(value))
+        if count and int(count[1]) and _NETWORK_DEVICE.fullmatch(str(key)):
+            found[str(key)] = int(count[1]) * (1000 if count[2] else 1)
+    return found
+
+
+def _device_requests(devices: Sequence[Mapping[str, int]]) -> dict[str, str]:
+    """Return what a pod requests to use all network devices of its node, by resource.
+
+    A resource counts only if all nodes have it. Of a resource that pods share, one is enough.
+    """
+    found = {}
+    for name in sorted(set.intersection(*map(set, devices)) if devices else ()):
+        count = min(node[name] for node in devices)
+        found[name] = str(count if count <= _MOST_DEVICES else 1)
+    return found
 
 
 def _switch_path(labels: Mapping[str, str]) -> tuple[str, ...]:

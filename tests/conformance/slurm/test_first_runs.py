@@ -117,7 +117,9 @@ def kubernetes_nodes() -> str:
                 "nvidia.com/gpu.count": "8",
                 "network.topology.nvidia.com/leaf": rack,
             }
-            nodes.append({"kind": "Node", "metadata": {"name": host, "labels": labels}})
+            metadata = {"name": host, "labels": labels}
+            status = {"allocatable": {"nvidia.com/gpu": "8", "rdma/rdma_shared_device_a": "63"}}
+            nodes.append({"kind": "Node", "metadata": metadata, "status": status})
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes})
 
 
