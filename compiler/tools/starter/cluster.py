@@ -161,7 +161,9 @@ def cluster_of_gpus(request: HostRequest, sink: Sink) -> StarterCluster | None:
             f"{gpus} GPUs are not divisible by {size} GPUs per host; use --gpus {low} or "
             f"{low + size}"
         )
-    return StarterCluster(section, hosts.gpu, size, gpus // size, scheduler, "", site, choice=choice)
+    return StarterCluster(
+        section, hosts.gpu, size, gpus // size, scheduler, "", site, choice=choice
+    )
 
 
 def cluster_of_files(
