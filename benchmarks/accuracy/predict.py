@@ -86,6 +86,9 @@ WHOLE_GRAPH_LAUNCH = 0.1
 """Share of the host's launch time that remains if a CUDA graph covers the whole iteration."""
 PARTIAL_GRAPH_LAUNCH = 0.6
 """The same for graphs of only attention, router and preprocessing."""
+ROUTER_GRAPH_LAUNCH = 0.75
+"""The same for graphs of only router and preprocessing, which need about a third of the launches of
+a routed layer (``counts/launches.py``)."""
 
 
 TRITON_ATTENTION = 1.3
@@ -118,6 +121,7 @@ FACTORS: dict[str, tuple[str, float]] = {
     "exposed-gradients": ("dp_overlap", 0.0),  # the source does not enable the overlap
     "tp-overlap": ("tp", OVERLAPPED_TP_SHARE),
     "part-graph": ("launch_seconds", PARTIAL_GRAPH_LAUNCH),
+    "router-graph": ("launch_seconds", ROUTER_GRAPH_LAUNCH),
     "cuda-graph": ("launch_seconds", WHOLE_GRAPH_LAUNCH),
 }
 """Feature of a run -> parameter of its efficiency row, with the factor of the parameter. Of two

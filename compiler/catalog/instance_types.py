@@ -9,6 +9,7 @@ _INSTANCE_NODES = {
     "p5e.48xlarge": "aws-p5e",
     "p5en.48xlarge": "aws-p5en",
     "p6-b200.48xlarge": "aws-p6-b200",
+    "p6-b300.48xlarge": "aws-p6-b300",
     "a3-megagpu-8g": "gcp-a3-mega",
     "a3-ultragpu-8g": "gcp-a3-ultra",
     "a4-highgpu-8g": "gcp-a4",

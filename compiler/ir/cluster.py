@@ -107,6 +107,8 @@ class Fabric:
     if all NICs of a host connect to one leaf switch."""
     rate_share: float = 0.0
     """Largest fraction of the NIC rate that NCCL reaches; 0 if the network sets no limit."""
+    all_to_all_rate_share: float = 0.0
+    """Largest fraction of the NIC rate in an all-to-all; 0 if it is that of other collectives."""
 
 
 @frozen

@@ -327,4 +327,5 @@ def _resolve_fabric(
         source=spec.source or "the spec",
         rails=spec.rails or 0,
         rate_share=spec.rate_share or 0.0,
+        all_to_all_rate_share=spec.all_to_all_rate_share or 0.0,
     )

@@ -115,6 +115,9 @@ class FabricSpec(StrictModel):
     rate_share: Share | None = None
     """Largest fraction of the NIC rate that NCCL reaches on this network, if its adapters leave
     transfers to the CPU. If absent, the network sets no limit of its own."""
+    all_to_all_rate_share: Share | None = None
+    """Largest fraction of the NIC rate that NCCL reaches in an all-to-all, which sends many small
+    messages. If absent, it is the same as in other collectives."""
     source: str | None = None
     """Source of the numbers: a document or a page."""
 

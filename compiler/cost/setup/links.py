@@ -60,6 +60,8 @@ class Links:
     host."""
     fits: dict[Operation, CollectiveFit]
     network: InterDomainNetwork
+    exchange: InterDomainNetwork | None = None
+    """Network in an all-to-all; None if the rate is that of other collectives."""
     shared_nic: InterDomainNetwork | None = None
     """Network of groups with several, but not all, GPUs of a domain, if all their rings use the
     same NIC; None if they use all NICs."""
@@ -77,6 +79,8 @@ class Links:
         latency = row.hop_seconds + cluster.fabric.latency_seconds
         share = min(row.network, cluster.fabric.rate_share or 1.0)
         network = InterDomainNetwork(full * share, latency)
+        slow = cluster.fabric.all_to_all_rate_share
+        exchange = InterDomainNetwork(full * min(share, slow), latency) if slow else None
         # NCCL before 2.12 prefers rings that enter and leave a host through the same NIC. If no two
         # GPUs of a group share a NIC, each group then takes the first NIC of the host, because none
         # is near to both ends of its ring (graph/search.cc, ncclTopoSearchRecNet). Groups of one
@@ -93,6 +97,7 @@ class Links:
                 for operation, fit in kernels.collectives.items()
             },
             network=network,
+            exchange=exchange,
             shared_nic=shared,
         )
 
@@ -104,6 +109,8 @@ class Links:
         if group.size == 1 or nbytes <= 0:
             return 0.0
         network = self.network
+        if operation == "all_to_all" and self.exchange is not None:
+            network = self.exchange
         if self.shared_nic is not None and group.local == SOCKETS:
             network = self.shared_nic
         fit = self.fits[operation]

@@ -14,14 +14,14 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.stage_time import cached_layer_time
 from parc.compiler.ir import Layout
 
-DENSE_SPREAD = 0.13
+DENSE_SPREAD = 0.15
 """Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
 published runs of at least two sources."""
 EXPERTS_SPREAD = 0.19
 """The same for mixtures of experts."""
 UNMEASURED_SPREAD = 0.3
 """The same for a stack and GPU generation with published runs of at most one source."""
-CALIBRATED_SPREAD = 0.085
+CALIBRATED_SPREAD = 0.093
 """The same for a cluster with calibrated parameters: the spread of the errors within a source."""
 
 NORMAL_SPREAD = 1.2816

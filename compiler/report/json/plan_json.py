@@ -28,7 +28,7 @@ from parc.compiler.ir.serving_plan import Service
 from parc.compiler.report.formatting import ExactFloat, exact_tree, json_text, round_floats_in_tree
 from parc.compiler.topology.hostlist import natural_key
 
-WIRING = ("gpu_numa", "gpu_nics", "rails", "rate_share")
+WIRING = ("gpu_numa", "gpu_nics", "rails", "rate_share", "all_to_all_rate_share")
 """Fields of node types and fabrics that plan.json omits if they are unknown."""
 
 
