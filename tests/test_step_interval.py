@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from math import exp, log
 
@@ -11,6 +11,7 @@ import pytest
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.fit_classes import open_rows
 from benchmarks.accuracy.groups import class_groups, named_groups
+from benchmarks.accuracy.hardware_classes import fitted_classes
 from benchmarks.accuracy.intervals import (
     coverage_table,
     is_inside,
@@ -23,7 +24,9 @@ from parc.compiler.cost.step.step_interval import (
     CALIBRATED_SPREAD,
     DENSE_SPREAD,
     EXPERTS_SPREAD,
+    FEW_SPREAD,
     LAUNCH_SPREAD,
+    SEVERAL,
     UNMEASURED_SPREAD,
     launch_share,
     step_interval,
@@ -37,10 +40,11 @@ def case_of(kind: str) -> Case:
     return next(one for one in scored_cases() if one.kind == kind and "hopper" in one.generation)
 
 
-def spread(case: Case, measured: bool = True, calibrated: bool = False) -> float:
-    """Return the half width of the interval as a logarithm."""
+def spread(case: Case, sources: int = SEVERAL, calibrated: bool = False) -> float:
+    """Return the half width of the interval as a logarithm, with this many sources for the GPU."""
     cost_model = cost_model_of(case)
-    cost_model.efficiency = replace(cost_model.efficiency, measured=measured)
+    counts = ((case.problem.cluster.gpu.catalog_name, sources), ("another", 9))
+    cost_model.efficiency = replace(cost_model.efficiency, gpu_sources=counts)
     calibration = (("gemm", 1.1),) if calibrated else ()
     cost_model.problem = replace(cost_model.problem, calibration=calibration)
     low, high = step_interval(cost_model, case.layout, 1e9)
@@ -53,9 +57,11 @@ def test_an_interval_is_wider_the_less_is_known() -> None:
     assert spread(dense, calibrated=True) == pytest.approx(CALIBRATED_SPREAD)
     assert spread(dense) == pytest.approx(DENSE_SPREAD)
     assert spread(experts) == pytest.approx(EXPERTS_SPREAD)
-    assert spread(dense, measured=False) == pytest.approx(max(UNMEASURED_SPREAD, DENSE_SPREAD))
-    assert spread(experts, measured=False) == pytest.approx(max(UNMEASURED_SPREAD, EXPERTS_SPREAD))
-    assert CALIBRATED_SPREAD < DENSE_SPREAD < UNMEASURED_SPREAD
+    for case in (dense, experts):
+        assert spread(case, sources=SEVERAL - 1) == spread(case, sources=1)
+        assert spread(case, sources=1) == pytest.approx(FEW_SPREAD)
+        assert spread(case, sources=0) == pytest.approx(UNMEASURED_SPREAD)
+    assert CALIBRATED_SPREAD < DENSE_SPREAD < EXPERTS_SPREAD < FEW_SPREAD < UNMEASURED_SPREAD
 
 
 def test_an_interval_is_wider_if_kernel_launches_determine_the_step() -> None:
@@ -82,12 +88,19 @@ def test_an_interval_is_wider_if_kernel_launches_determine_the_step() -> None:
     assert DENSE_SPREAD < 0.7 * LAUNCH_SPREAD < log(high / slowest) < DENSE_SPREAD + LAUNCH_SPREAD
 
 
-def test_stacks_with_published_runs_of_several_sources_count_as_measured() -> None:
-    found = open_rows(scored_cases())
-    for name in {case.generation for case in found}:
-        members = [case for case in found if case.generation == name]
-        several = len({source_of(case.run.source) for case in members}) > 1
-        assert cost_model_of(members[0]).efficiency.measured == several
+def test_the_catalog_counts_the_sources_of_each_gpu() -> None:
+    sources = defaultdict[tuple[str, str], set[str]](set)
+    cases = {}
+    for case in open_rows(scored_cases()):
+        key = case.generation, case.problem.cluster.gpu.catalog_name
+        sources[key].add(source_of(case.run.source))
+        cases[key] = case
+    for key, found in sources.items():
+        if key[0] not in fitted_classes():  # without a row of its own
+            continue
+        row = cost_model_of(cases[key]).efficiency
+        assert row.sources_of_gpu(key[1]) == len(found), key
+        assert row.sources_of_gpu("unknown") == 0
 
 
 def test_the_estimate_carries_the_interval_of_its_step_time() -> None:
@@ -106,20 +119,20 @@ def test_a_source_counts_once_in_a_spread() -> None:
     few = [one for one in dense if source_of(one.run.source) != largest][:1]
     ratios = {one.run.id: exp(0.5) for one in many} | {one.run.id: exp(-0.1) for one in few}
     found = measured_spreads([*many, *few], ratios)
-    assert found["DENSE_SPREAD"] == pytest.approx(0.5)
+    assert found["FEW_SPREAD"] == pytest.approx(0.5)  # each has one other source
     assert found["CALIBRATED_SPREAD"] == pytest.approx(0.0)
 
 
 def test_the_open_coverage_uses_the_errors_of_other_sources() -> None:
-    rows = [one for one in scored_cases() if one.generation == "hopper/jax"]
-    dense = [one for one in rows if one.kind == "dense"]
+    rows = [one for one in scored_cases() if one.generation == "ampere/unfused"]
+    dense = [one for one in rows if one.problem.cluster.gpu.catalog_name == "a100-sxm-80gb"]
     first, second, third = sorted({source_of(one.run.source) for one in dense})[:3]
     errors = {first: 0.1, second: 0.2, third: 0.4}
     rows = [one for one in dense if source_of(one.run.source) in errors]
     ratios = {one.run.id: exp(errors[source_of(one.run.source)]) for one in rows}
     near = [one for one in rows if source_of(one.run.source) != third]
     # Four fifths of two sources is the larger error, which is that of the third source for both.
-    assert open_coverage(rows, ratios) == {"DENSE": pytest.approx(len(near) / len(rows))}
+    assert open_coverage(rows, ratios) == {"FEW": pytest.approx(len(near) / len(rows))}
 
 
 def test_the_coverage_counts_rows_inside_their_intervals() -> None:

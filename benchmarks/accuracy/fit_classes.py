@@ -47,6 +47,8 @@ class ClassRows:
     runs: int
     models: int
     sources: int
+    gpus: dict[str, int]
+    """Number of sources by catalog name of the GPU."""
     error: float
     """Mean error of these rows, 0.05 for 5 %."""
 
@@ -68,8 +70,12 @@ def class_rows(fit: JointFit) -> dict[str, ClassRows]:
         pairs = zip(predict(rows, fit.parameters(name)), rows, strict=True)
         error = score([seconds / case.seconds for seconds, case in pairs]).mape
         models = len({case.problem.model.name for case in rows})
-        sources = len({source_of(case.run.source) for case in rows})
-        found[name] = ClassRows(len(rows), models, sources, error)
+        sources = {
+            (source_of(one.run.source), one.problem.cluster.gpu.catalog_name) for one in rows
+        }
+        gpus = Counter(sorted(gpu for _, gpu in sources))
+        count = len({source for source, _ in sources})
+        found[name] = ClassRows(len(rows), models, count, dict(gpus), error)
     return found
 
 
@@ -160,6 +166,9 @@ def _update_row(
         row["fitted_runs"] = rows[name].runs
         row["fitted_models"] = rows[name].models
         row["fitted_sources"] = rows[name].sources
+        row["fitted_gpus"] = _scalar(
+            f"{{{', '.join(f'{gpu}: {count}' for gpu, count in rows[name].gpus.items())}}}"
+        )
         row["mean_error_percent"] = _scalar(f"{100 * rows[name].error:.1f}")
     for owner, parameter in fit.structure:
         if owner == name:

@@ -17,7 +17,7 @@ from benchmarks.accuracy.groups import Group
 from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.predict import cost_model_of
 from benchmarks.accuracy.sources import source_of
-from parc.compiler.cost.step.step_interval import launch_spread, step_interval
+from parc.compiler.cost.step.step_interval import SEVERAL, launch_spread, step_interval
 from parc.compiler.cost.step.step_time import step_time
 
 COVERAGE = 0.8
@@ -27,8 +27,7 @@ COVERAGE = 0.8
 def measured_spreads(cases: Sequence[Case], ratios: Mapping[str, float]) -> dict[str, float]:
     """Return the constants of ``step_interval`` by name.
 
-    ``ratios`` are predictions of ``cases`` by fits without their sources. If a class has one source
-    only, these fits have no row of the class.
+    ``ratios`` are predictions of ``cases`` by fits without their sources.
     """
     kinds = _prediction_kinds(cases)
     errors: dict[str, list[tuple[str, float]]] = defaultdict(list)
@@ -78,15 +77,24 @@ def _launch_spread(case: Case) -> float:
 
 
 def _prediction_kinds(cases: Sequence[Case]) -> dict[str, str]:
-    """Return the kind of the prediction of every case by run id, such as ``DENSE``."""
-    sources: dict[str, set[str]] = defaultdict(set)
+    """Return the kind of the prediction of every case by run id, such as ``DENSE``.
+
+    The kind depends on the number of other sources with the stack and the GPU of the case.
+    """
+    sources: dict[tuple[str, str], set[str]] = defaultdict(set)
     for case in cases:
-        sources[case.generation].add(source_of(case.run.source))
+        sources[_stack_and_gpu(case)].add(source_of(case.run.source))
     words = {"dense": "DENSE", "MoE": "EXPERTS"}
-    return {
-        case.run.id: words[case.kind] if len(sources[case.generation]) > 1 else "UNMEASURED"
-        for case in cases
-    }
+    kinds = {}
+    for case in cases:
+        others = len(sources[_stack_and_gpu(case)]) - 1
+        few = "FEW" if others else "UNMEASURED"
+        kinds[case.run.id] = words[case.kind] if others >= SEVERAL else few
+    return kinds
+
+
+def _stack_and_gpu(case: Case) -> tuple[str, str]:
+    return case.generation, case.problem.cluster.gpu.catalog_name
 
 
 def _percentile(rows: Iterable[tuple[str, float]]) -> float:

@@ -15,7 +15,10 @@ from parc.compiler.ir.gpu_generation import Efficiency, Generation, ServingEffic
 KIND = "generations"
 PRIOR = "prior"
 """Value of ``like`` for efficiency rows that inherit the values that all classes share."""
-ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "fitted_sources", "mean_error_percent")
+ABOUT_ROWS = (
+    "like",
+    *("fitted_runs", "fitted_models", "fitted_sources", "fitted_gpus", "mean_error_percent"),
+)
 """Keys of an efficiency row that document the origin of the row and are not parameters."""
 _READ_ELSEWHERE = ("name", "file", "serving", "efficiency")
 _OPTIONAL = {"compute_capabilities": ()}
@@ -109,9 +112,9 @@ class _GenerationReader:
         like = facts.get("like", "")
         own = {name: value for name, value in facts.items() if name not in ABOUT_ROWS}
         # The runs of one source have common errors, which show nothing of other machines.
-        measured = facts.get("fitted_sources", 0) > 1
-        launches = measured and "launch_seconds" in facts
-        own = {"measured": measured, "measured_launches": launches, **own}
+        launches = facts.get("fitted_sources", 0) > 1 and "launch_seconds" in facts
+        gpus = facts.get("fitted_gpus", {})
+        own = {"gpu_sources": gpus, "measured_launches": launches, **own}
         if not like:
             # Flags may be omitted; fitted parameters of a row without ``like`` must all be given.
             flags = {one.name: one.default for one in fields(Efficiency) if one.type == "bool"}
@@ -226,6 +229,10 @@ def _is_non_negative_number(value: Any) -> bool:
     return plain and isfinite(value) and value >= 0
 
 
+def _is_mapping_to_integers(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(count) is int for count in value.values())
+
+
 def _is_list_of_texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
@@ -235,6 +242,11 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
     "bool": ("true or false", lambda value: isinstance(value, bool), bool),
     "str": ("text", lambda value: isinstance(value, str), str),
     "tuple[str, ...]": ("a list of quoted texts", _is_list_of_texts, tuple),
+    "tuple[tuple[str, int], ...]": (
+        "a mapping from names to integers",
+        _is_mapping_to_integers,
+        lambda value: tuple(sorted(value.items())),
+    ),
 }
 """Annotation of a field -> (description of the type, function that checks a value, function that
 converts a value)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from typing import Any
 
 from parc.compiler.ir.frozen import frozen
 
@@ -62,11 +63,10 @@ class Efficiency:
     bandwidth of the data sheet. Stacks whose GEMMs accumulate gradients have no such kernels. The
     value is that of ``stream``, because both are element-wise kernels."""
     # Properties of the stack, not fitted.
-    measured: bool = False
-    """True if the parameters were fitted with published runs of this stack and generation, of at
-    least two sources."""
+    gpu_sources: tuple[tuple[str, int], ...] = ()
+    """Number of sources of published runs of this stack, by catalog name of the GPU."""
     measured_launches: bool = False
-    """True if ``launch_seconds`` was fitted with these runs too."""
+    """True if ``launch_seconds`` was fitted with these runs, of at least two sources, too."""
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate
     FlashAttention."""
@@ -101,6 +101,10 @@ class Efficiency:
     whole_gradients: bool = False
     """True if ranks reduce and clip whole gradients although ZeRO stage 1 needs only their
     shards."""
+
+    def sources_of_gpu(self, name: str) -> int:
+        """Return the number of sources of published runs of this stack on the GPU ``name``."""
+        return dict(self.gpu_sources).get(name, 0)
 
     @property
     def on_one_gpu(self) -> Efficiency:
@@ -211,4 +215,4 @@ class KernelStack:
         # The backend's own measurements are more specific than the catalog's.
         own = self.rows.get(generation.name) or generation.efficiency.get(self.name)
         found = own or generation.efficiency.get(self.like)
-        return found and replace(found, **self.properties)
+        return found and replace(found, **dict[str, Any](self.properties))

@@ -169,7 +169,7 @@ def parameters_table() -> str:
 
 def classes_table() -> str:
     """Return the table of hardware classes: the runs of their fits, and their parameters."""
-    names = [one.name for one in fields(Efficiency)]
+    names = [one.name for one in fields(Efficiency) if one.name != "gpu_sources"]
     rows = []
     for name, fit in fitted_classes().items():
         values = [_format_value(getattr(class_row(name), parameter)) for parameter in names]

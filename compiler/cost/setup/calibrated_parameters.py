@@ -110,10 +110,10 @@ def efficiency_for_stack(generation: Generation, stack: KernelStack) -> Efficien
 def numeric_efficiency_parameters(row: Efficiency) -> dict[str, float]:
     """Return {name: value} of all numeric efficiency parameters in ``row``.
 
-    Boolean flags are left out.
+    Flags and counts are left out.
     """
     values = {field.name: getattr(row, field.name) for field in fields(Efficiency)}
-    return {name: value for name, value in values.items() if not isinstance(value, bool)}
+    return {name: value for name, value in values.items() if isinstance(value, float)}
 
 
 def valid_parameter_range(name: str) -> tuple[float, float] | None:
@@ -124,7 +124,7 @@ def valid_parameter_range(name: str) -> tuple[float, float] | None:
     operation, _, term = name.partition(".")
     if term:
         return TERMS.get(term) if operation in OPERATIONS else None
-    if name not in {field.name for field in fields(Efficiency) if field.type != "bool"}:
+    if name not in {field.name for field in fields(Efficiency) if field.type == "float"}:
         return None
     parameter = PARAMETERS.get(name, OTHER)
     return parameter.low, parameter.high

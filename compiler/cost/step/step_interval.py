@@ -14,13 +14,17 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.stage_time import cached_layer_time
 from parc.compiler.ir import Layout
 
-DENSE_SPREAD = 0.15
-"""Half width of the interval, as a logarithm, for a dense model on a stack and GPU generation with
-published runs of at least two sources."""
-EXPERTS_SPREAD = 0.19
+DENSE_SPREAD = 0.12
+"""Half width of the interval, as a logarithm, for a dense model on a stack and a GPU with published
+runs of at least ``SEVERAL`` sources."""
+EXPERTS_SPREAD = 0.2
 """The same for mixtures of experts."""
+FEW_SPREAD = 0.22
+"""The same for a stack and a GPU with published runs of fewer sources."""
 UNMEASURED_SPREAD = 0.3
-"""The same for a stack and GPU generation with published runs of at most one source."""
+"""The same for a stack and a GPU without published runs."""
+SEVERAL = 3
+"""Number of sources whose runs show most of what differs between machines and versions."""
 CALIBRATED_SPREAD = 0.093
 """The same for a cluster with calibrated parameters: the spread of the errors within a source."""
 
@@ -35,10 +39,11 @@ def step_interval(cost_model: CostModel, layout: Layout, seconds: float) -> tupl
     """Return both ends of the 80 % interval of a step that is predicted to take ``seconds``."""
     problem = cost_model.problem
     spread = EXPERTS_SPREAD if problem.model.experts else DENSE_SPREAD
+    sources = cost_model.efficiency.sources_of_gpu(problem.cluster.gpu.catalog_name)
     if problem.calibration:
         spread = CALIBRATED_SPREAD
-    elif not cost_model.efficiency.measured:
-        spread = max(spread, UNMEASURED_SPREAD)
+    elif sources < SEVERAL:
+        spread = max(spread, FEW_SPREAD if sources else UNMEASURED_SPREAD)
     spread = hypot(spread, launch_spread(cost_model, layout, seconds))
     return seconds * exp(-spread), seconds * exp(spread)
 
