@@ -27,6 +27,9 @@ from parc.compiler.search.search_layouts import is_memory_scarce, layouts_expect
 GIB = 2**30
 DISPATCH_LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
 """Dispatchers that ``auto`` never chooses, because users must install them on every host."""
+LIBRARY_FABRICS = ("infiniband", "roce")
+"""Networks over which DeepEP and HybridEP exchange tokens: they write to remote memory with
+NVSHMEM or verbs, which EFA and Slingshot lack (github.com/deepseek-ai/DeepEP, README)."""
 EIGHT_BIT: tuple[Precision, ...] = ("fp8", "mxfp8")
 """Precisions that are suggested in place of bf16. PARC does not choose one for the user, because
 the loss may differ; nvfp4 needs more care than a change of one setting."""
@@ -180,9 +183,12 @@ def advise_lower_precision(cost_model: CostModel, plan: Plan, sink: Sink) -> Non
 def _problems_with_library(cost_model: CostModel, plan: Plan) -> Iterator[Problem]:
     """Yield a copy of the problem for each dispatch library that can be used.
 
-    The framework and the GPUs must support the library.
+    The framework, the GPUs and the network must support the library.
     """
     problem = plan.problem
+    spans_hosts = cost_model.group_spans(plan.layout).ep.domains > 1
+    if spans_hosts and problem.cluster.fabric.kind not in LIBRARY_FABRICS:
+        return
     for name in DISPATCH_LIBRARIES:
         other = replace(problem, job=replace(problem.job, moe_dispatcher=name))
         # The framework rejects a library that its version or the GPU generation does not support.

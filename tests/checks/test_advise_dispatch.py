@@ -64,6 +64,14 @@ def test_a_framework_without_the_libraries_gets_no_hint() -> None:
     assert hints(document) == []
 
 
+def test_a_network_without_the_libraries_gets_a_hint_only_inside_a_host() -> None:
+    document = spec()
+    document["cluster"] = {"node": "aws-p5", "nodes": 4}
+    assert hints(document) == []
+    document["cluster"] = {"node": "aws-p5", "fabric": "roce-400g", "nodes": 4}
+    assert hints(document) != []
+
+
 def test_a_gain_below_the_threshold_gets_no_hint() -> None:
     # inside one host NVLink carries every copy
     assert hints(spec(ep=2)) == []

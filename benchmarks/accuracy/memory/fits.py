@@ -38,8 +38,13 @@ class FitPrediction:
 
     @property
     def is_correct(self) -> bool:
-        """True if the prediction agrees with the run: it trained, or it ran out of memory."""
-        return self.fits == (self.case.seconds > 0)
+        """True if the prediction agrees with the run.
+
+        A run that trained may fit. The expected peak of a run that ran out of memory does not fit.
+        """
+        if self.case.seconds > 0:
+            return self.fits
+        return self.peak.total_bytes > device_bytes(self.case)
 
 
 def device_bytes(case: Case) -> float:

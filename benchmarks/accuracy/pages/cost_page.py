@@ -263,9 +263,10 @@ def step_time_lines(accuracy: str) -> str:
     return (
         "- **Step time.** On published runs of sources that were not used for fitting, the mean "
         f"error is\n  {errors['all dense']} % for dense models and {errors['all MoE']} % for "
-        "mixtures of experts. In three tests with 566 runs,\n  most of them of software or "
-        "machines that were new to PARC, it was 13.4, 14.3 and 14.4 % (medians\n  9.2, 11.1 and "
-        "9.6 %) before anything was fitted to them ([docs/accuracy.md](docs/accuracy.md))."
+        "mixtures of experts. In four tests with 686 runs,\n  most of them of software or "
+        "machines that were new to PARC, it was 13.4, 14.3, 14.4 and 21.8 %\n  (medians 9.2, 11.1, "
+        "9.6 and 20.1 %) before anything was fitted to them\n  ([docs/accuracy.md](docs/"
+        "accuracy.md)). Your own measurements reduce it (`parc calibrate`)."
     )
 
 

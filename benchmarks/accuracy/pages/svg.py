@@ -100,9 +100,12 @@ def mark(at: tuple[float, float], shape: int) -> str:
 
 
 def marks(points: Iterable[tuple[float, float]], css: str, shape: int) -> str:
-    """Return the data points of one series. ``css`` sets the color: ``s0`` to ``s4``, or
-    ``quiet``."""
-    inner = "".join(mark(point, shape) for point in points)
+    """Return the data points of one series, in whole pixels and each place once.
+
+    ``css`` sets the color: ``s0`` to ``s4``, or ``quiet``.
+    """
+    places = dict.fromkeys((round(x), round(y)) for x, y in points)
+    inner = "".join(mark(place, shape) for place in places)
     return f'<g class="{css} mark">{inner}</g>'
 
 

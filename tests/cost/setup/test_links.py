@@ -68,6 +68,26 @@ def test_groups_with_a_gpu_per_socket_share_one_nic_in_stacks_of_2021() -> None:
         assert seconds == pytest.approx(max(ring, (local - 1) / local / 300))
 
 
+def test_a_fabric_can_limit_the_rate_of_all_to_alls() -> None:
+    links = replace(LINKS, exchange=InterDomainNetwork(gb_per_s_per_gpu=16.0, hop_seconds=0.0))
+    group = GroupSpan(4, 1)
+    assert links.collective_seconds("all_to_all", 1e9, group) == pytest.approx(3 / 4 / 16)
+    assert links.collective_seconds("all_gather", 1e9, group) == pytest.approx(3 / 4 / 40)
+
+
+def test_all_to_alls_over_efa_reach_a_smaller_share_of_the_nics() -> None:
+    cluster = resolve_cluster(ClusterSpec(node="aws-p5", nodes=4), Library(None), Sink())
+    assert cluster is not None
+    row = cluster.generation.efficiency["transformer-engine"]
+    links = Links.from_cluster(cluster, kernel_fit_of_cluster(cluster), row)
+    assert links.exchange is not None
+    share = cluster.fabric.all_to_all_rate_share
+    assert 0 < share < row.network
+    assert links.exchange.gb_per_s_per_gpu == pytest.approx(50 * share)
+    other = replace(cluster, fabric=replace(cluster.fabric, all_to_all_rate_share=0.0))
+    assert Links.from_cluster(other, kernel_fit_of_cluster(other), row).exchange is None
+
+
 @pytest.mark.parametrize(
     ("stack", "count", "share"),
     [("unfused", 4, 1 / 4), ("unfused", 8, None), ("transformer-engine", 4, None)],
