@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from parc.backends import base
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration
+from parc.backends.plugin_error import REPAIR, PluginError, PluginOwner, PluginProblem
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
-from parc.compiler.diagnostics import Finding
-from parc.compiler.ir.frozen import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -32,23 +31,6 @@ BACKEND, VERIFIER = "BACKEND", "VERIFIER"
 RESERVED = ("parc", "plan", "report")
 """Names, up to the first dot, of files that PARC itself writes; no plugin may have such a name."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-
-
-@frozen
-class PluginProblem:
-    """Reason why the plugin ``name`` cannot be used."""
-
-    name: str
-    message: str
-    fix: str
-
-    def finding(self) -> Finding:
-        """Return the finding X23, which reports this problem."""
-        return Finding(
-            f"the backend plugin {self.name!a:.70} cannot be used: {self.message}",
-            label="an installed plugin with a defect",
-            fix=self.fix,
-        )
 
 
 def plugin_names() -> tuple[str, ...]:
@@ -72,13 +54,60 @@ def load_plugin(name: str) -> Declaration | PluginProblem | None:
         return PluginProblem(name, f"{both} register this name", "uninstall one of them")
     try:
         message = _find_plugin_defect(name, declared := found[0].load())
-    except Exception as error:  # the plugin's code may raise anything
+        if not message:
+            _read_values(name, declared)
+    except PluginError as error:
+        return error.problem
+    except (Exception, SystemExit) as error:  # the plugin's code may raise anything
         message = f"{type(error).__name__}: {error}"
     if message:
         where = f"{found[0].value} of {_distribution_name(found[0])}"
-        return PluginProblem(name, f"{where}: {message}", "repair the plugin or uninstall it")
+        return PluginProblem(name, f"{where}: {message}", REPAIR)
     assert isinstance(declared, Declaration)
     return declared
+
+
+def _read_values(name: str, declared: Declaration) -> None:
+    """Read the values of the plugin ``name``, such as its versions, which its guard checks.
+
+    Raises:
+        PluginError: a value is invalid.
+    """
+    for module, attribute, _ in _declared_backends_and_verifiers(declared):
+        target = plugin_object(name, declared, module, attribute)
+        for member, kind in vars(type(target)).items():
+            if isinstance(kind, property):
+                getattr(target, member)
+
+
+def plugin_owner(name: str) -> PluginOwner:
+    """Return the owner of the plugin ``name``, which an installed package registers."""
+    (found, *_) = plugin_entry_points()[name]
+    return PluginOwner(name, _distribution_name(found))
+
+
+def plugin_object(name: str, declared: Declaration, module: str, attribute: str) -> Any:
+    """Return the guard of the object ``attribute`` in a module of the plugin ``name``.
+
+    Its exceptions and invalid results are raised as ``PluginError``.
+
+    Raises:
+        PluginError: the module cannot be imported.
+    """
+    # Imported here, because most commands use no plugin.
+    from parc.backends.plugin_guard import call_plugin, guarded
+
+    owner = plugin_owner(name)
+    target = call_plugin(
+        owner, f"module {module}", lambda: getattr(declared.module(module), attribute)
+    )
+    protocols = [
+        protocol
+        for other, kind, protocol in _declared_backends_and_verifiers(declared)
+        if (other, kind) == (module, attribute)
+    ]
+    # A backend that another one wraps is in a module of its own.
+    return guarded(target, owner, *(protocols or [Framework]), *optional_parts())
 
 
 def shadowed_plugins(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
@@ -172,6 +201,7 @@ def _misspelled_members(target: object, label: str) -> Iterator[str]:
             yield f"{label} has {name}; rename it, or write {near[0]} of {optional[near[0]]}"
 
 
+@cache
 def optional_parts() -> tuple[type[Any], ...]:
     """Return the protocols of optional parts of backends; ``isinstance`` tests for such a part."""
     return tuple(

@@ -1,0 +1,253 @@
+"""Guard around the objects of plugins: exceptions and invalid values become ``PluginError``.
+
+Built-in backends have no guard, because tests check them, and the search calls them often. The
+guard of a plugin is the only place that checks its results, so that the compiler can rely on the
+types and ranges that the protocols state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Any, get_origin, get_type_hints
+
+from parc.backends.plugin_error import PluginError, PluginOwner
+from parc.backends.plugin_members import CHECKS, NOT_NEGATIVE
+from parc.backends.value_types import find_type_defect
+from parc.compiler.diagnostics.codes import code_info
+from parc.compiler.ir import Layout, ServingLayout
+from parc.compiler.ir.engine_constants import UndeclaredConstantsError, find_range_defect
+from parc.compiler.ir.finding import Finding
+from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.serving_plan import ServingRule
+
+_Members = dict[str, tuple[bool, Any]]
+"""Name of a member -> (True for a method, type of its result or of its value)."""
+
+
+@cache
+def members_of(*protocols: type[Any]) -> _Members:
+    """Return the public members of ``protocols`` with the types that they must have."""
+    found: _Members = {}
+    for protocol in protocols:
+        for name, hint in get_type_hints(protocol).items():
+            found[name] = (False, hint)
+        for parent in reversed(protocol.__mro__):
+            for name, value in vars(parent).items():
+                if getattr(parent, "_is_protocol", False) and callable(value):
+                    if not name.startswith("_"):
+                        found[name] = (True, get_type_hints(value).get("return", Any))
+    return found
+
+
+class Guard:
+    """Base class of guards; the guard of a plugin has the members of ``target``."""
+
+    def __init__(self, target: object, owner: PluginOwner) -> None:
+        """Store the object of the plugin ``owner`` to which all members are passed."""
+        self._target, self._owner = target, owner
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a member that no protocol contains."""
+        return getattr(self._target, name)
+
+
+_guards: dict[tuple[int, tuple[type[Any], ...]], Guard] = {}
+"""(id of an object, its protocols) -> its guard, which keeps the object alive. Guards are compared
+by identity, so that an object has only one."""
+
+
+def guarded(target: object, owner: PluginOwner, *protocols: type[Any]) -> Any:
+    """Return the guard of ``target``, which has the members of ``protocols`` that it defines.
+
+    ``isinstance`` tests of optional protocols have the same results as for ``target``.
+    """
+    key = id(target), protocols
+    if key not in _guards:
+        known = members_of(*protocols)
+        members = {
+            name: _guarded_method(name, hint) if method else _guarded_value(name, hint)
+            for name, (method, hint) in known.items()
+            if hasattr(target, name)
+        }
+        _guards[key] = type("GuardedPlugin", (Guard,), members)(target, owner)
+    return _guards[key]
+
+
+def guard_callables(value: Any, owner: PluginOwner, label: str) -> Any:
+    """Return the dataclass ``value`` of a plugin with guarded functions, also in its mappings."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes: dict[str, Any] = {}
+    for one in fields(value):
+        member, name = getattr(value, one.name), f"{label}.{one.name}"
+        if isinstance(member, dict):
+            parts = {key: guard_callables(part, owner, label) for key, part in member.items()}
+            changes[one.name] = parts
+        elif is_dataclass(member):
+            changes[one.name] = guard_callables(member, owner, name)
+        elif callable(member):
+            changes[one.name] = _guarded_function(member, owner, name)
+    return replace(value, **changes)
+
+
+def call_plugin(owner: PluginOwner, member: str, call: Callable[[], Any]) -> Any:
+    """Return the result of ``call``, which runs code of a plugin; a generator becomes a tuple.
+
+    Raises:
+        PluginError: the code raised an exception that is not one of PARC's own, or exits.
+    """
+    try:
+        result = call()
+        return tuple(result) if isinstance(result, Iterator) else result
+    except (Exception, SystemExit) as error:
+        # Exceptions of the compiler are a message of this code to its caller, such as that of a
+        # verifier that cannot read a file.
+        if isinstance(error, PluginError) or type(error).__module__.startswith("parc.compiler."):
+            raise
+        raise owner.raised(member, error) from error
+
+
+def _guarded_function(function: Callable[..., Any], owner: PluginOwner, name: str) -> Any:
+    return lambda *args: call_plugin(owner, f"{name}()", lambda: function(*args))
+
+
+def _guarded_method(name: str, hint: Any) -> Callable[..., Any]:
+    """Return the method ``name`` of a guard, whose result must have the type ``hint``."""
+    listed = get_origin(hint) is tuple
+
+    def method(self: Guard, /, *args: Any, **kwargs: Any) -> Any:
+        target, owner = self._target, self._owner
+        result = call_plugin(
+            owner, f"{name}()", lambda: getattr(target, name)(*args, **kwargs)
+        )
+        if listed and isinstance(result, list):
+            result = tuple(result)
+        _check_value(self, name, args, result, hint, "returned")
+        return _guarded_rules(result, owner) if name.endswith("rules") else result
+
+    return method
+
+
+def _guarded_value(name: str, hint: Any) -> property:
+    """Return the attribute ``name`` of a guard, whose value must have the type ``hint``."""
+
+    def read(self: Guard) -> Any:
+        value = call_plugin(self._owner, name, lambda: getattr(self._target, name))
+        _check_value(self, name, (), value, hint, "is")
+        return value
+
+    return property(read)
+
+
+def _check_value(
+    guard: Guard, name: str, args: tuple[Any, ...], value: object, hint: Any, verb: str
+) -> None:
+    """Raise the error of the member ``name`` if its value or result is invalid.
+
+    Raises:
+        UndeclaredConstantsError: constants of an engine are outside of their ranges (V32).
+        PluginError: any other value is invalid.
+    """
+    target, owner = guard._target, guard._owner
+    if name == "constants":
+        _check_constants(value)
+        return
+    defect = find_type_defect(value, hint, verb, 0.0 if name in NOT_NEGATIVE else None)
+    if not defect and name in CHECKS:
+        member = f"{name}()" if verb == "returned" else name
+        defect = call_plugin(owner, member, lambda: CHECKS[name](target, args, value))
+    if defect:
+        raise owner.invalid(f"{name}()" if verb == "returned" else name, defect)
+
+
+def _check_constants(value: Any) -> None:
+    defect = find_range_defect(value)
+    if defect:
+        raise UndeclaredConstantsError(defect)
+
+
+def _guarded_rules(
+    rules: tuple[Any, ...], owner: PluginOwner
+) -> tuple[Rule | ServingRule, ...]:
+    """Return ``rules`` whose functions are guarded, and read only the fields that they list."""
+    return tuple(_guarded_rule(rule, owner) for rule in rules)
+
+
+def _guarded_rule(rule: Any, owner: PluginOwner) -> Any:
+    label = f"rule {rule.code} on {', '.join(rule.fields)}"
+    call_plugin(owner, label, lambda: code_info(rule.code))
+    view = _declared_fields(Layout if isinstance(rule, Rule) else ServingLayout, rule.reads)
+
+    def broken(problem: Any, layout: Any) -> bool:
+        try:
+            return bool(rule.broken(problem, view(layout)))
+        except _UndeclaredRead as error:
+            defect = f"reads layout.{error}, which is not in its field reads"
+            raise owner.invalid(label, defect) from None
+        except Exception as error:
+            return bool(call_plugin(owner, label, lambda: _raise(error)))
+
+    def explain(problem: Any, layout: Any) -> Finding:
+        found = call_plugin(owner, label, lambda: rule.explain(problem, layout))
+        defect = find_type_defect(found, Finding, "returned")
+        if defect:
+            raise owner.invalid(f"explain() of {label}", defect)
+        return found  # type: ignore[no-any-return]
+
+    return replace(rule, broken=broken, explain=explain)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+class _UndeclaredRead(Exception):
+    """Raised if a rule reads a field of a layout that its field ``reads`` does not list."""
+
+
+class _Undeclared:
+    """Field of a layout that has a default, for layouts without a value of the field."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise _UndeclaredRead(self._name)
+
+
+@cache
+def _view_class(kind: type[Any]) -> type[Any]:
+    """Return a subclass of the layout class ``kind`` whose missing fields cannot be read."""
+    names = frozenset(one.name for one in fields(kind))
+
+    def read_missing(self: object, name: str) -> Any:
+        raise _UndeclaredRead(name) if name in names else AttributeError(name)
+
+    members: dict[str, Any] = {"__getattr__": read_missing, "__slots__": ("__dict__",)}
+    if hasattr(kind, "__dict__") and "__slots__" not in vars(kind):
+        # Defaults are attributes of such a class, and would replace a missing value.
+        del members["__slots__"]
+        members |= {name: _Undeclared(name) for name in names if name in vars(kind)}
+    return type(f"Partial{kind.__name__}", (kind,), members)
+
+
+def _declared_fields(kind: type[Any], reads: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Return a function: layout -> the layout with only the fields ``reads``.
+
+    The search evaluates a rule once per combination of these fields, so that a rule that reads
+    other fields would accept layouts that it should reject.
+    """
+    view = _view_class(kind)
+
+    def restrict(layout: Any) -> Any:
+        # Layouts of parc lint have unknown fields, and are of another class.
+        if type(layout) is not kind:
+            return layout
+        found = object.__new__(view)
+        for name in reads:
+            object.__setattr__(found, name, getattr(layout, name))
+        return found
+
+    return restrict
