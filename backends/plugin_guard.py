@@ -27,17 +27,17 @@ _Members = dict[str, tuple[bool, Any]]
 
 
 @cache
-def members_of(*protocols: type[Any]) -> _Members:
+def members_of(*protocols: Any) -> _Members:
     """Return the public members of ``protocols`` with the types that they must have."""
     found: _Members = {}
     for protocol in protocols:
-        for name, hint in get_type_hints(protocol).items():
-            found[name] = (False, hint)
-        for parent in reversed(protocol.__mro__):
-            for name, value in vars(parent).items():
-                if getattr(parent, "_is_protocol", False) and callable(value):
-                    if not name.startswith("_"):
-                        found[name] = (True, get_type_hints(value).get("return", Any))
+        found |= {name: (False, hint) for name, hint in get_type_hints(protocol).items()}
+        parents = (one for one in protocol.__mro__ if getattr(one, "_is_protocol", False))
+        members = [item for parent in parents for item in vars(parent).items()]
+        # The most specific protocol comes first in the MRO, so it is added last.
+        for name, value in reversed(members):
+            if callable(value) and not name.startswith("_"):
+                found[name] = (True, get_type_hints(value).get("return", Any))
     return found
 
 
@@ -53,12 +53,12 @@ class Guard:
         return getattr(self._target, name)
 
 
-_guards: dict[tuple[int, tuple[type[Any], ...]], Guard] = {}
+_guards: dict[tuple[int, tuple[Any, ...]], Guard] = {}
 """(id of an object, its protocols) -> its guard, which keeps the object alive. Guards are compared
 by identity, so that an object has only one."""
 
 
-def guarded(target: object, owner: PluginOwner, *protocols: type[Any]) -> Any:
+def guarded(target: object, owner: PluginOwner, *protocols: Any) -> Any:
     """Return the guard of ``target``, which has the members of ``protocols`` that it defines.
 
     ``isinstance`` tests of optional protocols have the same results as for ``target``.
@@ -119,12 +119,12 @@ def _guarded_method(name: str, hint: Any) -> Callable[..., Any]:
 
     def method(self: Guard, /, *args: Any, **kwargs: Any) -> Any:
         target, owner = self._target, self._owner
-        result = call_plugin(
-            owner, f"{name}()", lambda: getattr(target, name)(*args, **kwargs)
-        )
+        result = call_plugin(owner, f"{name}()", lambda: getattr(target, name)(*args, **kwargs))
         if listed and isinstance(result, list):
             result = tuple(result)
-        _check_value(self, name, args, result, hint, "returned")
+        defect = _find_defect(self, name, (hint, "returned"), result, args)
+        if defect:
+            raise owner.invalid(f"{name}()", defect)
         return _guarded_rules(result, owner) if name.endswith("rules") else result
 
     return method
@@ -135,42 +135,38 @@ def _guarded_value(name: str, hint: Any) -> property:
 
     def read(self: Guard) -> Any:
         value = call_plugin(self._owner, name, lambda: getattr(self._target, name))
-        _check_value(self, name, (), value, hint, "is")
+        defect = _find_defect(self, name, (hint, "is"), value)
+        if defect:
+            raise self._owner.invalid(name, defect)
         return value
 
     return property(read)
 
 
-def _check_value(
-    guard: Guard, name: str, args: tuple[Any, ...], value: object, hint: Any, verb: str
-) -> None:
-    """Raise the error of the member ``name`` if its value or result is invalid.
+def _find_defect(
+    guard: Guard, name: str, needed: tuple[Any, str], value: Any, args: tuple[Any, ...] = ()
+) -> str:
+    """Return the defect of a member's value, or of its result for ``args``; empty if it is valid.
+
+    ``needed`` is (type, verb of the defect). Constants of an engine may have another type, which
+    the caller reports.
 
     Raises:
         UndeclaredConstantsError: constants of an engine are outside of their ranges (V32).
-        PluginError: any other value is invalid.
     """
-    target, owner = guard._target, guard._owner
+    hint, verb = needed
     if name == "constants":
-        _check_constants(value)
-        return
+        if defect := find_range_defect(value):
+            raise UndeclaredConstantsError(defect)
+        return ""
     defect = find_type_defect(value, hint, verb, 0.0 if name in NOT_NEGATIVE else None)
-    if not defect and name in CHECKS:
-        member = f"{name}()" if verb == "returned" else name
-        defect = call_plugin(owner, member, lambda: CHECKS[name](target, args, value))
-    if defect:
-        raise owner.invalid(f"{name}()" if verb == "returned" else name, defect)
+    if defect or name not in CHECKS:
+        return defect
+    target, owner = guard._target, guard._owner
+    return str(call_plugin(owner, name, lambda: CHECKS[name](target, args, value)))
 
 
-def _check_constants(value: Any) -> None:
-    defect = find_range_defect(value)
-    if defect:
-        raise UndeclaredConstantsError(defect)
-
-
-def _guarded_rules(
-    rules: tuple[Any, ...], owner: PluginOwner
-) -> tuple[Rule | ServingRule, ...]:
+def _guarded_rules(rules: tuple[Any, ...], owner: PluginOwner) -> tuple[Rule | ServingRule, ...]:
     """Return ``rules`` whose functions are guarded, and read only the fields that they list."""
     return tuple(_guarded_rule(rule, owner) for rule in rules)
 
@@ -181,13 +177,14 @@ def _guarded_rule(rule: Any, owner: PluginOwner) -> Any:
     view = _declared_fields(Layout if isinstance(rule, Rule) else ServingLayout, rule.reads)
 
     def broken(problem: Any, layout: Any) -> bool:
-        try:
-            return bool(rule.broken(problem, view(layout)))
-        except _UndeclaredRead as error:
-            defect = f"reads layout.{error}, which is not in its field reads"
-            raise owner.invalid(label, defect) from None
-        except Exception as error:
-            return bool(call_plugin(owner, label, lambda: _raise(error)))
+        def evaluate() -> Any:
+            try:
+                return rule.broken(problem, view(layout))
+            except _UndeclaredRead as error:
+                defect = f"reads layout.{error}, which its field reads does not list"
+                raise owner.invalid(label, defect) from None
+
+        return bool(call_plugin(owner, label, evaluate))
 
     def explain(problem: Any, layout: Any) -> Finding:
         found = call_plugin(owner, label, lambda: rule.explain(problem, layout))
@@ -197,10 +194,6 @@ def _guarded_rule(rule: Any, owner: PluginOwner) -> Any:
         return found  # type: ignore[no-any-return]
 
     return replace(rule, broken=broken, explain=explain)
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 class _UndeclaredRead(Exception):
@@ -218,7 +211,7 @@ class _Undeclared:
 
 
 @cache
-def _view_class(kind: type[Any]) -> type[Any]:
+def _view_class(kind: Any) -> type[Any]:
     """Return a subclass of the layout class ``kind`` whose missing fields cannot be read."""
     names = frozenset(one.name for one in fields(kind))
 
@@ -233,7 +226,7 @@ def _view_class(kind: type[Any]) -> type[Any]:
     return type(f"Partial{kind.__name__}", (kind,), members)
 
 
-def _declared_fields(kind: type[Any], reads: tuple[str, ...]) -> Callable[[Any], Any]:
+def _declared_fields(kind: Any, reads: tuple[str, ...]) -> Callable[[Any], Any]:
     """Return a function: layout -> the layout with only the fields ``reads``.
 
     The search evaluates a rule once per combination of these fields, so that a rule that reads

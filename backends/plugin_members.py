@@ -70,7 +70,13 @@ def _families(target: object, args: tuple[Any, ...], found: tuple[Any, ...]) -> 
     names = [one.name for one in found]
     if len(set(names)) < len(names):
         return f"returned two families of the same name: {', '.join(names)}"
-    axes = _AXES | {"gtp", "replica", "pcp", "dcp", *(name for one in SUB_AXES.values() for name in one)}
+    axes = _AXES | {
+        "gtp",
+        "replica",
+        "pcp",
+        "dcp",
+        *(name for one in SUB_AXES.values() for name in one),
+    }
     for one in found:
         unknown = set(one.axes) - axes
         if unknown or not one.axes:

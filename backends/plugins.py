@@ -20,6 +20,7 @@ from parc.backends import base
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration
 from parc.backends.plugin_error import REPAIR, PluginError, PluginOwner, PluginProblem
+from parc.backends.value_types import find_type_defect
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ def _find_plugin_defect(name: str, declared: object) -> str:
     """Return the first defect of a loaded entry point; empty if the plugin is usable."""
     if not isinstance(declared, Declaration):
         return f"it is a {type(declared).__name__}, must be a parc.backends.declaration.Declaration"
+    if defect := find_type_defect(declared, Declaration, "it is"):
+        return defect
     if declared.name != name:
         return f"it declares the name {declared.name!r:.60}, the entry point is called {name!r:.60}"
     if not _NAME.fullmatch(name) or name in RESERVED:
@@ -173,6 +176,8 @@ def _missing_members(declared: Declaration) -> Iterator[str]:
         lacking = [one for one in protocol_members(protocol) if not hasattr(target, one)]
         if target is None:
             yield f"the module {module} has no {attribute}"
+        elif isinstance(target, type):
+            yield f"{attribute} of {module} is a class, must be an object: {target.__name__}()"
         elif lacking:
             yield f"{attribute} of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
         elif attribute == BACKEND and (target.name != declared.name or not target.versions):

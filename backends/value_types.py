@@ -52,7 +52,7 @@ def _defects(value: Any, hint: Any, least: float | None, path: str) -> Iterator[
         yield from _union_defects(value, get_args(hint), least, path)
     elif origin is Literal:
         if not any(value == one and type(value) is type(one) for one in get_args(hint)):
-            yield path, value, f"one of {', '.join(map(repr, get_args(hint)))}"
+            yield path, value, _describe_type(hint)
     elif origin in _NUMBERS:
         yield from _number_defects(value, origin, least, path)
     elif not _is_instance(value, origin):
@@ -60,7 +60,7 @@ def _defects(value: Any, hint: Any, least: float | None, path: str) -> Iterator[
     elif origin in _COLLECTIONS:
         yield from _item_defects(value, hint, least, path)
     else:
-        for name, kind in _field_types(type(value) if is_dataclass(value) else origin):
+        for name, kind in _field_types(value.__class__ if is_dataclass(value) else origin):
             yield from _defects(getattr(value, name), kind, least, f"{path}.{name}".strip("."))
 
 
@@ -141,8 +141,10 @@ def _describe_type(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(map(_describe_type, parts))
     if origin is tuple and parts:
-        inside = [getattr(one, "__name__", "...") for one in parts if one is not Ellipsis]
-        return f"a tuple of {', '.join(inside)}"
-    words = {str: "a text", int: "an integer", float: "a number", bool: "True or False"}
+        inside = [_describe_type(one) for one in parts if one is not Ellipsis]
+        return f"a tuple of ({', '.join(inside)}{', ...' if Ellipsis in parts else ''})"
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, parts))}"
+    words = {str: "text", int: "integer", float: "number", bool: "True or False"}
     name = getattr(origin or hint, "__name__", str(hint))
-    return words.get(hint, f"an object of type {name}")
+    return words.get(hint, name)

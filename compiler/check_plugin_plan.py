@@ -26,9 +26,7 @@ NO_REASON = (
 )
 _MEMBERS = {
     "recompute": "recompute_settings",
-    **dict.fromkeys(
-        ("first_stage_layers", "last_stage_layers", "pipeline_layout"), "find_split"
-    ),
+    **dict.fromkeys(("first_stage_layers", "last_stage_layers", "pipeline_layout"), "find_split"),
     **dict.fromkeys(("count_embedding", "count_loss"), "find_split"),
 }
 """Field of section ``layout`` -> member of a framework that determines the value in a plan; all
@@ -63,7 +61,7 @@ def _report_plan(plan: AnyPlan, problem: AnyProblem, sink: Sink) -> None:
         mesh = mesh_defect(plan.layout, plan.placement.dense, plan.placement.expert)
         if mesh and not ignored:
             _report(name, f"device_meshes() returned wrong meshes: {mesh}", problem, sink)
-        numbers = _training_numbers(plan)
+        numbers = [*_training_numbers(plan)]
     else:
         ignored = [found for one in plan.pools for found in _ignored_sizes(one)]
         numbers = [found for one in plan.pools for found in _serving_numbers(one)]
@@ -104,7 +102,11 @@ def _ignored_values(plan: Plan) -> Iterator[tuple[str, str]]:
             continue
         found = _planned_value(plan, one.name)
         # Sequence parallelism and the exchange of context parallelism need several ranks.
-        alone = {"sequence_parallel": plan.layout.tp, "cp_comm": plan.layout.cp, "cp_a2a": plan.layout.cp}
+        alone = {
+            "sequence_parallel": plan.layout.tp,
+            "cp_comm": plan.layout.cp,
+            "cp_a2a": plan.layout.cp,
+        }
         if found != wanted and alone.get(one.name) != 1:
             member = _MEMBERS.get(one.name, "layout_variants")
             yield (

@@ -35,7 +35,6 @@ from parc.compiler.ir import (
     LockedPlan,
     Plan,
     Problem,
-    ServingPlan,
     ServingProblem,
 )
 from parc.compiler.ir.frozen import frozen
@@ -47,8 +46,8 @@ from parc.compiler.placement.try_other_rank_order import (
     try_other_rank_order,
 )
 from parc.compiler.plugin_errors import (
+    ReportPluginErrors,
     has_plugin,
-    report_plugin_errors,
     targets_of,
     targets_of_tree,
 )
@@ -172,7 +171,7 @@ def _resolve_tree(
     tree: dict[str, Any], source: SpecSource, sink: Sink, after: Watch
 ) -> AnyProblem | None:
     """Return the problem of the spec in ``tree``; None after reporting errors."""
-    with report_plugin_errors(sink, targets_of_tree(tree)):
+    with ReportPluginErrors(sink, targets_of_tree(tree)):
         return _resolve_sections(tree, source, sink, after)
     return None
 
@@ -287,7 +286,7 @@ def plan_job(
     else:
         problem = replace(problem, cluster=cluster)
     plan: AnyPlan | None
-    with report_plugin_errors(sink, targets_of(problem)):
+    with ReportPluginErrors(sink, targets_of(problem)):
         if isinstance(problem, ServingProblem):
             from parc.compiler.serving_pipeline import plan_service
 
@@ -372,6 +371,6 @@ def emit_plan(
     are reported to ``sink``. If ``verify`` is False, the files are not verified and must not be
     written. After a defect of a plugin, which is reported too, the result is empty.
     """
-    with report_plugin_errors(sink, plan.problem.emit):
+    with ReportPluginErrors(sink, plan.problem.emit):
         return emit_and_verify(plan, sink, after, report=report, verify=verify)
     return ()

@@ -23,7 +23,7 @@ from parc.compiler.ir import AnyPlan, AnyProblem
 _BUILT_IN_NAMES = frozenset(one.name for one in BUILT_IN)
 
 
-class report_plugin_errors:  # noqa: N801 - a context manager, used like a function
+class ReportPluginErrors:
     """Context manager that ends with a finding instead of an exception that a plugin causes.
 
     An exception in PARC's own code counts too if a target is a plugin, because a result of the
