@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
-from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.frozen import frozen
 
+T = TypeVar("T")
 CODE = "X23"
 """Diagnostic code of all problems of plugins."""
 REPAIR = "repair the plugin or uninstall it"
@@ -65,6 +68,24 @@ class PluginOwner:
         message = f"{member} of {self.distribution} raised {describe_exception(error)}"
         debug = "PARC_DEBUG=1 shows the traceback"
         return PluginError(PluginProblem(self.name, message, REPAIR, debug))
+
+
+def first_recognizing(candidates: Iterable[tuple[T, Callable[[], bool]]], sink: Sink) -> T | None:
+    """Return the first candidate whose function returns True; None if there is none.
+
+    The functions of plugins get files of all programs. A function that fails does not recognize
+    the file; its problem is reported (X23) only if no other function recognizes the file.
+    """
+    problems = []
+    for candidate, recognizes in candidates:
+        try:
+            if recognizes():
+                return candidate
+        except PluginError as error:
+            problems.append(error.problem)
+    for problem in problems:
+        sink.report(CODE, problem.finding())
+    return None
 
 
 def describe_exception(error: BaseException) -> str:

@@ -7,9 +7,10 @@ types and ranges that the protocols state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any, get_origin, get_type_hints
 
 from parc.backends.plugin_error import PluginError, PluginOwner
@@ -17,7 +18,11 @@ from parc.backends.plugin_members import CHECKS, NOT_NEGATIVE
 from parc.backends.value_types import find_type_defect
 from parc.compiler.diagnostics.codes import code_info
 from parc.compiler.ir import Layout, ServingLayout
-from parc.compiler.ir.engine_constants import UndeclaredConstantsError, find_range_defect
+from parc.compiler.ir.engine_constants import (
+    EngineConstants,
+    UndeclaredConstantsError,
+    find_range_defect,
+)
 from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
@@ -53,6 +58,10 @@ class Guard:
         return getattr(self._target, name)
 
 
+RAISE = object()
+OF_ALL_TEXTS: dict[str, Any] = {".confirms": False, ".settings.read": MappingProxyType({})}
+"""End of the name of a function that gets files of all programs -> result that means that a file
+does not belong to the plugin."""
 _guards: dict[tuple[int, tuple[Any, ...]], Guard] = {}
 """(id of an object, its protocols) -> its guard, which keeps the object alive. Guards are compared
 by identity, so that an object has only one."""
@@ -76,20 +85,32 @@ def guarded(target: object, owner: PluginOwner, *protocols: Any) -> Any:
 
 
 def guard_callables(value: Any, owner: PluginOwner, label: str) -> Any:
-    """Return the dataclass ``value`` of a plugin with guarded functions, also in its mappings."""
-    if not is_dataclass(value) or isinstance(value, type):
+    """Return ``value`` of a plugin with guards around its functions.
+
+    Dataclasses and mappings are searched for functions. Functions in ``OF_ALL_TEXTS`` get the
+    files of other programs too, so that they return their default after an exception.
+    """
+    if isinstance(value, Mapping):
+        return {key: guard_callables(one, owner, f"{label}[{key!r}]") for key, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {one.name: getattr(value, one.name) for one in fields(value)}
+        found = {
+            name: guard_callables(one, owner, f"{label}.{name}") for name, one in named.items()
+        }
+        return replace(value, **{name: one for name, one in found.items() if one != named[name]})
+    if not callable(value):
         return value
-    changes: dict[str, Any] = {}
-    for one in fields(value):
-        member, name = getattr(value, one.name), f"{label}.{one.name}"
-        if isinstance(member, dict):
-            parts = {key: guard_callables(part, owner, label) for key, part in member.items()}
-            changes[one.name] = parts
-        elif is_dataclass(member):
-            changes[one.name] = guard_callables(member, owner, name)
-        elif callable(member):
-            changes[one.name] = _guarded_function(member, owner, name)
-    return replace(value, **changes)
+    default = next((one for name, one in OF_ALL_TEXTS.items() if label.endswith(name)), RAISE)
+
+    def call(*args: Any) -> Any:
+        try:
+            return call_plugin(owner, f"{label}()", lambda: value(*args))
+        except PluginError:
+            if default is RAISE:
+                raise
+            return default
+
+    return call
 
 
 def call_plugin(owner: PluginOwner, member: str, call: Callable[[], Any]) -> Any:
@@ -107,10 +128,6 @@ def call_plugin(owner: PluginOwner, member: str, call: Callable[[], Any]) -> Any
         if isinstance(error, PluginError) or type(error).__module__.startswith("parc.compiler."):
             raise
         raise owner.raised(member, error) from error
-
-
-def _guarded_function(function: Callable[..., Any], owner: PluginOwner, name: str) -> Any:
-    return lambda *args: call_plugin(owner, f"{name}()", lambda: function(*args))
 
 
 def _guarded_method(name: str, hint: Any) -> Callable[..., Any]:
@@ -156,7 +173,8 @@ def _find_defect(
     """
     hint, verb = needed
     if name == "constants":
-        if defect := find_range_defect(value):
+        wrong = isinstance(value, EngineConstants) and find_type_defect(value, hint, verb)
+        if defect := wrong or find_range_defect(value):
             raise UndeclaredConstantsError(defect)
         return ""
     defect = find_type_defect(value, hint, verb, 0.0 if name in NOT_NEGATIVE else None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.resources import files
 from types import ModuleType
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.built_in import BUILT_IN
@@ -194,6 +194,19 @@ def verifier_of_backend(name: str) -> Verifier | None:
     """
     found = backend_declaration(name)
     return cast(Verifier, _load(name, found.verifier, VERIFIER)) if found.verifier else None
+
+
+def reader_of_backend(declared: Declaration, module: str, attribute: str) -> Any:
+    """Return the object ``attribute`` in a module of a backend: its linter, importers and so on.
+
+    Functions of a plugin raise ``PluginError`` for exceptions.
+    """
+    found = getattr(declared.module(module), attribute)
+    if declared.name in _BY_NAME:
+        return found
+    from parc.backends.plugin_guard import guard_callables
+
+    return guard_callables(found, plugin_owner(declared.name), attribute)
 
 
 def wrapped_framework_verifiers(name: str) -> dict[str, Verifier]:

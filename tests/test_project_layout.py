@@ -30,6 +30,7 @@ BUILT_IN = "parc.backends.built_in"
 BASE = "parc.backends.base"
 DECLARATION = "parc.backends.declaration"
 VERIFIER = "parc.backends.verifier"
+PLUGIN_ERROR = "parc.backends.plugin_error"
 VERIFY = "parc.compiler.verify"
 STRATEGIES = "parc.backends.shared.strategies"
 COST = "parc.compiler.cost"
@@ -68,7 +69,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, PLACEMENT, SEARCH),
         *(BASE, REGISTRY),
     ),
-    VERIFY: (IR, DIAGNOSTICS, BUILT_IN, DECLARATION, REGISTRY, VERIFIER),
+    VERIFY: (IR, DIAGNOSTICS, BUILT_IN, DECLARATION, REGISTRY, VERIFIER, PLUGIN_ERROR),
     "parc.compiler.writer": (IR, DIAGNOSTICS, BUILT_IN, REGISTRY),
     "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS, SHELL, DIFF),
     "parc.templates": (),

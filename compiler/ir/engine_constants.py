@@ -219,9 +219,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "states.pages.prefix_chunk_tokens": COUNT,
     "states.pages.blocks_per_request": COUNT,
     "states.pages.single_group_below": (0.0, 1e6),
-    "errors.ttft": (0.0, 5.0),
-    "errors.tpot": (0.0, 5.0),
-    "errors.tokens_per_second": (0.0, 5.0),
+    "errors.ttft": (0.01, 5.0),
+    "errors.tpot": (0.01, 5.0),
+    "errors.tokens_per_second": (0.01, 5.0),
 }
 """Key of a constant -> (smallest, largest) valid number. The bounds are far from those of any
 engine: a number outside of them has another unit, or would never let a simulation end."""

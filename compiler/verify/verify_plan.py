@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from parc.backends.plugin_error import PluginError
 from parc.backends.registry import backend_declaration
 from parc.backends.verifier import (
     DerivedGroups,
@@ -55,6 +56,9 @@ ABSENT = "missing, or not a regular file (a link, a folder)"
 SERVING_COLUMN = "replica"
 """Column that only the rank maps of serving jobs have."""
 T = TypeVar("T")
+DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
+"""Exceptions of code that reads an edited file; ``PluginError`` has one of them as its cause if the
+code is that of a plugin."""
 
 
 @frozen
@@ -209,7 +213,9 @@ def _report_malformed(
         return run()
     except MalformedFileError as error:
         file, line, message = error.file, error.line, error.message
-    except (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError):
+    except (*DAMAGED, PluginError) as error:
+        if isinstance(error, PluginError) and not isinstance(error.__cause__, DAMAGED):
+            raise
         edited = next(_edited_files(folder), None) if folder is not None else None
         if edited is None:
             raise
