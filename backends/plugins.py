@@ -155,7 +155,7 @@ def _find_plugin_defect(name: str, declared: object) -> str:
     """Return the first defect of a loaded entry point; empty if the plugin is usable."""
     if not isinstance(declared, Declaration):
         return f"it is a {type(declared).__name__}, must be a parc.backends.declaration.Declaration"
-    if defect := find_type_defect(declared, Declaration, "it is"):
+    if defect := find_type_defect(declared, Declaration, "DECLARATION is"):
         return defect
     if declared.name != name:
         return f"it declares the name {declared.name!r:.60}, the entry point is called {name!r:.60}"

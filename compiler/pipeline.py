@@ -48,6 +48,7 @@ from parc.compiler.placement.try_other_rank_order import (
 from parc.compiler.plugin_errors import (
     ReportPluginErrors,
     has_plugin,
+    plugins_among,
     targets_of,
     targets_of_tree,
 )
@@ -171,8 +172,15 @@ def _resolve_tree(
     tree: dict[str, Any], source: SpecSource, sink: Sink, after: Watch
 ) -> AnyProblem | None:
     """Return the problem of the spec in ``tree``; None after reporting errors."""
-    with ReportPluginErrors(sink, targets_of_tree(tree)):
-        return _resolve_sections(tree, source, sink, after)
+    targets = targets_of_tree(tree)
+    with ReportPluginErrors(sink, targets):
+        is_valid = True
+        if plugins_among(targets):
+            from parc.compiler.check_plugins import check_plugins
+
+            is_valid = check_plugins(targets, sink)
+        problem = _resolve_sections(tree, source, sink, after)
+        return problem if is_valid else None
     return None
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-from parc.backends.built_in import BUILT_IN
 from parc.backends.plugin_error import (
     CODE,
     REPAIR,
@@ -17,10 +16,9 @@ from parc.backends.plugin_error import (
     PluginProblem,
     describe_exception,
 )
+from parc.backends.registry import is_built_in
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, AnyProblem
-
-_BUILT_IN_NAMES = frozenset(one.name for one in BUILT_IN)
 
 
 class ReportPluginErrors:
@@ -66,7 +64,7 @@ def has_plugin(plan: AnyPlan) -> bool:
 
 def plugins_among(targets: Iterable[str]) -> tuple[str, ...]:
     """Return the names in ``targets`` that are not built in, sorted and without duplicates."""
-    return tuple(sorted(set(targets) - _BUILT_IN_NAMES))
+    return tuple(sorted(name for name in set(targets) if not is_built_in(name)))
 
 
 def targets_of_tree(tree: Mapping[str, Any]) -> tuple[str, ...]:
