@@ -7,14 +7,14 @@ types and ranges that the protocols state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, get_origin, get_type_hints
 
 from parc.backends.plugin_error import PluginError, PluginOwner
-from parc.backends.plugin_members import CHECKS, NOT_NEGATIVE
+from parc.backends.plugin_members import NOT_NEGATIVE, Check
 from parc.backends.value_types import find_type_defect
 from parc.compiler.diagnostics.codes import code_info
 from parc.compiler.ir import Layout, ServingLayout
@@ -49,9 +49,9 @@ def members_of(*protocols: Any) -> _Members:
 class Guard:
     """Base class of guards; the guard of a plugin has the members of ``target``."""
 
-    def __init__(self, target: object, owner: PluginOwner) -> None:
-        """Store the object of the plugin ``owner`` to which all members are passed."""
-        self._target, self._owner = target, owner
+    def __init__(self, target: object, owner: PluginOwner, checks: Mapping[str, Check]) -> None:
+        """Store the object of the plugin ``owner``, and checks of the values of its members."""
+        self._target, self._owner, self._checks = target, owner, checks
 
     def __getattr__(self, name: str) -> Any:
         """Return a member that no protocol contains."""
@@ -67,11 +67,15 @@ _guards: dict[tuple[int, tuple[Any, ...]], Guard] = {}
 by identity, so that an object has only one."""
 
 
-def guarded(target: object, owner: PluginOwner, *protocols: Any) -> Any:
+def guarded(
+    target: object, owner: PluginOwner, protocols: Iterable[Any], checks: Mapping[str, Check]
+) -> Any:
     """Return the guard of ``target``, which has the members of ``protocols`` that it defines.
 
-    ``isinstance`` tests of optional protocols have the same results as for ``target``.
+    ``isinstance`` tests of optional protocols have the same results as for ``target``. ``checks``
+    are conditions on the values of members beyond their types.
     """
+    protocols = tuple(protocols)
     key = id(target), protocols
     if key not in _guards:
         known = members_of(*protocols)
@@ -80,7 +84,7 @@ def guarded(target: object, owner: PluginOwner, *protocols: Any) -> Any:
             for name, (method, hint) in known.items()
             if hasattr(target, name)
         }
-        _guards[key] = type("GuardedPlugin", (Guard,), members)(target, owner)
+        _guards[key] = type("GuardedPlugin", (Guard,), members)(target, owner, checks)
     return _guards[key]
 
 
@@ -178,10 +182,10 @@ def _find_defect(
             raise UndeclaredConstantsError(defect)
         return ""
     defect = find_type_defect(value, hint, verb, 0.0 if name in NOT_NEGATIVE else None)
-    if defect or name not in CHECKS:
+    if defect or name not in guard._checks:
         return defect
-    target, owner = guard._target, guard._owner
-    return str(call_plugin(owner, name, lambda: CHECKS[name](target, args, value)))
+    check, target = guard._checks[name], guard._target
+    return str(call_plugin(guard._owner, name, lambda: check(target, args, value)))
 
 
 def _guarded_rules(rules: tuple[Any, ...], owner: PluginOwner) -> tuple[Rule | ServingRule, ...]:

@@ -97,6 +97,7 @@ def plugin_object(name: str, declared: Declaration, module: str, attribute: str)
     """
     # Imported here, because most commands use no plugin.
     from parc.backends.plugin_guard import call_plugin, guarded
+    from parc.backends.plugin_members import CHECKS
 
     owner = plugin_owner(name)
     target = call_plugin(
@@ -108,7 +109,9 @@ def plugin_object(name: str, declared: Declaration, module: str, attribute: str)
         if (other, kind) == (module, attribute)
     ]
     # A backend that another one wraps is in a module of its own.
-    return guarded(target, owner, *(protocols or [Framework]), *optional_parts())
+    # Verifiers have members with the names of those of engines, and other arguments.
+    checks = CHECKS if attribute == BACKEND else {}
+    return guarded(target, owner, (*(protocols or [Framework]), *optional_parts()), checks)
 
 
 def shadowed_plugins(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
