@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, get_origin, get_type_hints
 
 from parc.backends.plugin_error import PluginError, PluginOwner
-from parc.backends.plugin_members import NOT_NEGATIVE, Check
+from parc.backends.plugin_members import NOT_NEGATIVE, Check, stage_rule
 from parc.backends.value_types import find_type_defect
 from parc.compiler.diagnostics.codes import code_info
-from parc.compiler.ir import Layout, ServingLayout
+from parc.compiler.ir import Layout, Problem, ServingLayout
 from parc.compiler.ir.engine_constants import (
     EngineConstants,
     UndeclaredConstantsError,
@@ -25,7 +25,6 @@ from parc.compiler.ir.engine_constants import (
 )
 from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.rule import Rule
-from parc.compiler.ir.serving_plan import ServingRule
 
 _Members = dict[str, tuple[bool, Any]]
 """Name of a member -> (True for a method, type of its result or of its value)."""
@@ -146,7 +145,13 @@ def _guarded_method(name: str, hint: Any) -> Callable[..., Any]:
         defect = _find_defect(self, name, (hint, "returned"), result, args)
         if defect:
             raise owner.invalid(f"{name}()", defect)
-        return _guarded_rules(result, owner) if name.endswith("rules") else result
+        if name not in ("rules", "launcher_rules"):
+            return result
+        rules = tuple(_guarded_rule(rule, owner) for rule in result)
+        problem = args[0] if args else None
+        if isinstance(problem, Problem) and problem.model.experts is not None:
+            rules += (stage_rule(self.device_meshes),)
+        return rules
 
     return method
 
@@ -186,11 +191,6 @@ def _find_defect(
         return defect
     check, target = guard._checks[name], guard._target
     return str(call_plugin(guard._owner, name, lambda: check(target, args, value)))
-
-
-def _guarded_rules(rules: tuple[Any, ...], owner: PluginOwner) -> tuple[Rule | ServingRule, ...]:
-    """Return ``rules`` whose functions are guarded, and read only the fields that they list."""
-    return tuple(_guarded_rule(rule, owner) for rule in rules)
 
 
 def _guarded_rule(rule: Any, owner: PluginOwner) -> Any:

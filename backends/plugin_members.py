@@ -13,9 +13,11 @@ from math import prod
 from typing import Any
 
 from parc.backends.plugin_error import quote_value
-from parc.compiler.ir import Artifact, KernelStack, Layout, Mesh, PipelineSplit
+from parc.compiler.ir import Artifact, KernelStack, Layout, Mesh, PipelineSplit, Problem
+from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.gpu_generation import Efficiency
 from parc.compiler.ir.placement import SUB_AXES
+from parc.compiler.ir.rule import Rule
 
 Check = Callable[[Any, tuple[Any, ...], Any], str]
 """Function of (object with the member, arguments of the call, result) that returns a defect."""
@@ -246,15 +248,39 @@ def mesh_defect(layout: Layout, dense: Mesh, expert: Mesh) -> str:
             return f"the {kind} mesh has {world} ranks, the layout {layout.world}"
         if defect := _order_defect(layout.order, mesh):
             return f"the {kind} mesh varies {defect}, but the rank order is {layout.order}"
+    return stage_defect(layout, dense, expert)
+
+
+def stage_defect(layout: Layout, dense: Mesh, expert: Mesh) -> str:
+    """Return a rank whose pipeline stages differ between the meshes; empty if there is none."""
     stages = dense.axis_by_name("pp"), expert.axis_by_name("pp")
-    if layout.pp > 1 and stages[0].stride != stages[1].stride:
-        rank = min(one.stride for one in stages)
-        numbers = [one.stride and rank // one.stride % one.size for one in stages]
-        return (
-            f"rank {rank} is in pipeline stage {numbers[0]} of the dense layers and in stage "
-            f"{numbers[1]} of the experts"
+    if layout.pp == 1 or stages[0].stride == stages[1].stride:
+        return ""
+    rank = min(one.stride for one in stages)
+    first, second = (rank // one.stride % one.size for one in stages)
+    return (
+        f"rank {rank} is in pipeline stage {first} of the dense layers and in stage {second} of "
+        "the experts"
+    )
+
+
+def stage_rule(device_meshes: Callable[[Layout], tuple[Mesh, Mesh]]) -> Rule:
+    """Return the rule that both meshes of a layout put each rank into the same pipeline stage.
+
+    Only some rank orders need it. The frameworks of PARC have rules of their own.
+    """
+
+    def broken(problem: Problem, layout: Layout) -> bool:
+        return layout.pp > 1 and bool(stage_defect(layout, *device_meshes(layout)))
+
+    def explain(problem: Problem, layout: Layout) -> Finding:
+        return Finding(
+            f"rank order {layout.order} requires as many expert replicas as dense replicas",
+            label=stage_defect(layout, *device_meshes(layout)),
+            help="make tp x cp equal to etp x ep, or use pp 1",
         )
-    return ""
+
+    return Rule("D14", ("layout.ep", "layout.etp", "layout.pp"), broken, explain)
 
 
 def _order_defect(order: str, mesh: Mesh) -> str:

@@ -11,7 +11,7 @@ from dataclasses import fields
 from math import isfinite
 from typing import Any
 
-from parc.backends.plugin_error import REPAIR, PluginProblem
+from parc.backends.plugin_error import CODE, REPAIR, PluginProblem
 from parc.backends.plugin_members import mesh_defect
 from parc.backends.plugins import plugin_owner
 from parc.backends.registry import engine, framework_of_problem
@@ -60,15 +60,15 @@ def _report_plan(plan: AnyPlan, problem: AnyProblem, sink: Sink) -> None:
         ignored = [*_ignored_values(plan)]
         mesh = mesh_defect(plan.layout, plan.placement.dense, plan.placement.expert)
         if mesh and not ignored:
-            _report(name, f"device_meshes() returned wrong meshes: {mesh}", problem, sink)
+            _report(name, f"gives this layout wrong meshes: {mesh}", problem, sink)
         numbers = [*_training_numbers(plan)]
     else:
         ignored = [found for one in plan.pools for found in _ignored_sizes(one)]
         numbers = [found for one in plan.pools for found in _serving_numbers(one)]
     for path, defect in ignored:
-        owner = plugin_owner(name)
-        finding = PluginProblem(name, f"{defect} of {owner.distribution}", REPAIR).finding()
-        sink.report("X23", finding, at=path)
+        hint = f"if {name} does not support {path}, remove it, or list another target in emit"
+        found = PluginProblem(name, f"{plugin_owner(name).distribution} {defect}", REPAIR, hint)
+        sink.report(CODE, found.finding(), at=path)
     for text in numbers:
         _report(name, f"leads to an impossible plan: {text}", problem, sink)
 
@@ -109,11 +109,7 @@ def _ignored_values(plan: Plan) -> Iterator[tuple[str, str]]:
         }
         if found != wanted and alone.get(one.name) != 1:
             member = _MEMBERS.get(one.name, "layout_variants")
-            yield (
-                f"layout.{one.name}",
-                f"the spec sets layout.{one.name} to {_text(wanted)}, but the plan has "
-                f"{_text(found)}: the value is ignored by {member}()",
-            )
+            yield f"layout.{one.name}", f"ignores the value in {member}(){_values(wanted, found)}"
 
 
 def _planned_value(plan: Plan, name: str) -> Any:
@@ -126,8 +122,12 @@ def _planned_value(plan: Plan, name: str) -> Any:
     return getattr(split if name.startswith("count_") else layout, name)
 
 
-def _text(value: object) -> str:
-    return str(value) if isinstance(value, int | float | str) else f"{value!r:.100}"
+def _values(wanted: object, found: object) -> str:
+    """Return the values of a setting in the spec and in the plan as the end of a sentence."""
+    texts = [
+        f"{one or 'none'}" if isinstance(one, str) else f"{one!r:.100}" for one in (wanted, found)
+    ]
+    return f": the spec has {texts[0]}, the plan {texts[1]}"
 
 
 def _ignored_sizes(plan: ServingPlan) -> Iterator[tuple[str, str]]:
@@ -135,8 +135,7 @@ def _ignored_sizes(plan: ServingPlan) -> Iterator[tuple[str, str]]:
     for name in _SERVING_SIZES:
         wanted, found = getattr(plan.problem.pins, name), getattr(plan.layout, name)
         if isinstance(wanted, int) and wanted != found:
-            text = f"the spec sets layout.{name} to {wanted}, but the plan has {found}"
-            yield f"layout.{name}", f"{text}: the value is ignored by a member"
+            yield f"layout.{name}", f"ignores the value{_values(wanted, found)}"
 
 
 def _training_numbers(plan: Plan) -> Iterator[str]:
