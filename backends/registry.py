@@ -192,12 +192,14 @@ def supported_versions(name: str) -> tuple[tuple[str, ...], str]:
 
 
 def verifier_of_backend(name: str) -> Verifier | None:
-    """Return the verifier of the backend ``name``; None if the backend declares none.
+    """Return the verifier of the backend ``name``.
 
-    Raises:
-        KeyError: no backend has that name.
+    None if the backend declares none, or if no usable backend has that name: the plugin that wrote
+    the files may not be installed.
     """
-    found = backend_declaration(name)
+    found = find_backend_declaration(name)
+    if not isinstance(found, Declaration):
+        return None
     return cast(Verifier, _load(name, found.verifier, VERIFIER)) if found.verifier else None
 
 

@@ -91,7 +91,9 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         sink.report("A03", f"the folder has neither {TABLE} nor a framework's file to verify")
     missing = dict(missing_files(artifacts, folder.verifiers.values()))
     if folder.lock is not None:
-        serving = folder.engine is not None and framework is None
+        # The engine is unknown if its plugin has no verifier or is not installed.
+        serves = folder.engine is not None or _is_of_service(folder.lock)
+        serving = serves and framework is None
         promised = expected_files(folder.lock, folder.verifiers, serving)
         # Merged last, a script that needs the file is named as the user in place of the lock.
         missing = {file: LOCK for file in promised if file not in artifacts} | missing
@@ -195,6 +197,12 @@ def _verify_settings(folder: _EmittedFolder) -> None:
             report_settings(one)
     if replaced and folder.framework is not None:
         report_settings(folder.framework)
+
+
+def _is_of_service(lock: Mapping[str, Any]) -> bool:
+    """Return True if ``lock`` contains the layout of a serving job."""
+    layout = lock["decisions"].get("layout")
+    return isinstance(layout, Mapping) and "replicas" in layout
 
 
 def _has_engine_file(folder: _EmittedFolder) -> bool:
