@@ -230,25 +230,26 @@ CHECKS: Mapping[str, Check] = {
 """Check of the value of each member that has conditions beyond its type."""
 
 
-def mesh_defect(layout: Layout, dense: Mesh, expert: Mesh) -> str:
+def mesh_defect(layout: Layout, dense: Mesh, expert: Mesh | None) -> str:
     """Return the first contradiction between a valid layout and its meshes; empty if none.
 
     Both meshes must number the ranks of ``layout`` in its rank order, and each rank must belong to
-    the same pipeline stage in both.
+    the same pipeline stage in both. ``expert`` is None for a model without experts.
     """
     sizes = {name: getattr(layout, name) for name in ("tp", "cp", "dp", "pp")}
     for name, size in sizes.items():
         if dense.group_size(name) != size:
             return f"the mesh has {dense.group_size(name)} ranks along {name}, the layout {size}"
-    if expert.group_size("ep") != layout.ep:
-        return f"the expert mesh has {expert.group_size('ep')} ranks along ep, not {layout.ep}"
-    for mesh, kind in ((dense, "dense"), (expert, "expert")):
+    meshes = {"dense": dense} if expert is None else {"dense": dense, "expert": expert}
+    for kind, mesh in meshes.items():
         world = prod(axis.size for axis in mesh.axes)
         if world != layout.world:
             return f"the {kind} mesh has {world} ranks, the layout {layout.world}"
         if defect := _order_defect(layout.order, mesh):
             return f"the {kind} mesh varies {defect}, but the rank order is {layout.order}"
-    return stage_defect(layout, dense, expert)
+    if expert is not None and expert.group_size("ep") != layout.ep:
+        return f"the expert mesh has {expert.group_size('ep')} ranks along ep, not {layout.ep}"
+    return "" if expert is None else stage_defect(layout, dense, expert)
 
 
 def stage_defect(layout: Layout, dense: Mesh, expert: Mesh) -> str:

@@ -19,6 +19,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan, AnyProblem, Artifact, Plan, Problem, ServingPlan
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.plugin_errors import plugins_among, report_problem, targets_of
+from parc.compiler.report.formatting import format_percent
 
 NO_REASON = (
     "leaves no layout, and no error says why: a rule may list too few fields in reads, or a value "
@@ -58,7 +59,8 @@ def _report_plan(plan: AnyPlan, problem: AnyProblem, sink: Sink) -> None:
         assert isinstance(problem, Problem)
         _check_rank_order(plan, sink)
         ignored = [*_ignored_values(plan)]
-        mesh = mesh_defect(plan.layout, plan.placement.dense, plan.placement.expert)
+        expert = plan.placement.expert if problem.model.experts is not None else None
+        mesh = mesh_defect(plan.layout, plan.placement.dense, expert)
         if mesh and not ignored:
             _report(name, f"gives this layout wrong meshes: {mesh}", problem, sink)
         numbers = [*_training_numbers(plan)]
@@ -150,7 +152,7 @@ def _training_numbers(plan: Plan) -> Iterator[str]:
     yield from _invalid(figures)
     if estimate.mfu > 1:
         yield (
-            f"its model FLOPs utilization is {estimate.mfu:.0%}, must be at most 100 %; "
+            f"its MFU is {format_percent(estimate.mfu)}, must be at most 100 %; "
             "the factors in stack or the layers in find_split() are wrong"
         )
 

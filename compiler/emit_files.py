@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from parc.backends.registry import backend, serving_backend
 from parc.compiler.check_plugin_plan import check_plugin_files
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Artifact, ServingPlan
+from parc.compiler.ir.finding import Diagnostic
+from parc.compiler.plugin_errors import plugins_among
 
 Watch = Callable[[str], None]
 """Function that is called with the name of each pass when the pass ends."""
@@ -31,9 +35,23 @@ def emit_and_verify(
     if verify:
         from parc.compiler.verify.verify_pools import verify_output
 
-        verify_output({artifact.path: artifact.text for artifact in artifacts}, sink)
+        found = Sink(sink.positions)
+        verify_output({artifact.path: artifact.text for artifact in artifacts}, found)
+        sink.extend(found, change=partial(_with_plugins, plugins_among(plan.problem.emit)))
         after("verify_plan")
     return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
+
+
+def _with_plugins(plugins: tuple[str, ...], diagnostic: Diagnostic) -> Diagnostic:
+    """Return an error of new files with the advice to repair the plugins that wrote them.
+
+    Without plugins, the error is a bug in PARC, and stays as it is.
+    """
+    if not plugins or diagnostic.severity != "error":
+        return diagnostic
+    names = " or ".join(plugins)
+    text = f"the files and the verifier of {names} contradict each other: repair the plugin"
+    return replace(diagnostic, finding=replace(diagnostic.finding, help=text, fix=""))
 
 
 def _emit_files(plan: AnyPlan, after: Watch, *, report: bool) -> tuple[Artifact, ...]:
