@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import Any, get_args
+
+from pydantic import BaseModel
 
 from parc.backends.declaration import Declaration
 from parc.backends.plugin_error import REPAIR, PluginProblem
@@ -20,7 +23,8 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.similar_names import did_you_mean
 from parc.compiler.ir import KernelStack
 from parc.compiler.plugin_errors import plugins_among, report_problem
-from parc.compiler.spec.schema import serving_fields, training_fields
+from parc.compiler.spec.launch_spec import LaunchSpec
+from parc.compiler.spec.service_spec import ServingLaunchSpec
 
 PROBE_MODEL = "llama-3-8b"
 """Model of the catalog with which members of an engine are called."""
@@ -90,9 +94,18 @@ def _suggest(name: str, valid: Iterable[str]) -> str:
 @cache
 def _launch_fields() -> frozenset[str]:
     """Return the fields and sections below ``launch`` of a spec, of training and serving jobs."""
-    paths = (path for fields in (training_fields(), serving_fields()) for path in fields)
-    start = "launch."
-    return frozenset(path.removeprefix(start) for path in paths if path.startswith(start))
+    return frozenset(one for model in (LaunchSpec, ServingLaunchSpec) for one in _paths(model, ""))
+
+
+def _paths(annotation: Any, above: str) -> Iterator[str]:
+    """Yield the paths of all fields of the models in ``annotation``, each below ``above``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for name, field in annotation.model_fields.items():
+            yield f"{above}{name}"
+            yield from _paths(field.annotation, f"{above}{name}.")
+    else:
+        for part in get_args(annotation):
+            yield from _paths(part, above)
 
 
 @cache
