@@ -24,7 +24,7 @@ from parc.compiler.ir.engine_constants import (
     find_range_defect,
 )
 from parc.compiler.ir.finding import Finding
-from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.rule import Rule, readable_fields
 
 _Members = dict[str, tuple[bool, Any]]
 """Name of a member -> (True for a method, type of its result or of its value)."""
@@ -196,7 +196,9 @@ def _find_defect(
 def _guarded_rule(rule: Any, owner: PluginOwner) -> Any:
     label = f"rule {rule.code} on {', '.join(rule.fields)}"
     call_plugin(owner, label, lambda: code_info(rule.code))
-    view = _declared_fields(Layout if isinstance(rule, Rule) else ServingLayout, rule.reads)
+    trains = isinstance(rule, Rule)
+    reads = call_plugin(owner, label, lambda: readable_fields(rule.reads) if trains else rule.reads)
+    view = _declared_fields(Layout if trains else ServingLayout, reads)
 
     def broken(problem: Any, layout: Any) -> bool:
         def evaluate() -> Any:

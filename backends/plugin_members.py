@@ -34,7 +34,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AXES = frozenset(("tp", "cp", "ep", "dp", "pp"))
 _RATES = ("network", "dp_overlap")
 """Fields of ``Efficiency`` that are fractions."""
-_FEATURE = re.compile(r"lora|kv_offload|speculative:\w+|pool:(?:prefill|decode)")
+_FEATURE = re.compile(r"lora|kv_offload|speculative:[\w-]+|pool:(?:prefill|decode)")
 
 
 def _needs_items(target: object, args: tuple[Any, ...], found: Collection[object]) -> str:
