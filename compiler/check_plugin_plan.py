@@ -36,16 +36,14 @@ _SERVING_SIZES = ("tp", "pp", "dp", "ep", "pcp", "dcp", "replicas")
 
 
 def check_plugin_plan(problem: AnyProblem, plan: AnyPlan | None, sink: Sink) -> None:
-    """Report defects of a plugin that show in its plan, and a plan that is missing without error.
+    """Report defects of the plugins of ``problem`` that show in its plan.
 
-    Raises:
-        AssertionError: built-in backends give neither a plan nor an error.
+    If there is neither a plan nor an error, that is reported too: only rules and cost traits of a
+    plugin can remove all layouts without a reason.
     """
     plugins = plugins_among(targets_of(problem))
     if plan is None:
         if not sink.failed():
-            # Only rules and cost traits of a plugin can remove all layouts without a reason.
-            assert plugins, "there is neither a plan nor an error"
             name = problem.framework if problem.framework in plugins else plugins[0]
             _report(name, NO_REASON, problem, sink)
     elif problem.framework in plugins:
@@ -179,8 +177,6 @@ def _invalid(figures: dict[str, float]) -> Iterator[str]:
 def check_plugin_files(plan: AnyPlan, artifacts: Iterable[Artifact], sink: Sink) -> None:
     """Report plugins that emit no file (A13), and engines that do not emit their script (X23)."""
     plugins = plugins_among(plan.problem.emit)
-    if not plugins:
-        return
     parts = [one.path.split("/") for one in artifacts]
     paths = {"/".join(one[1:] if one[0] in POOLS else one) for one in parts}
     owners = {path.partition("/")[0].partition(".")[0] for path in paths}

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from parc.backends.registry import backend, serving_backend
-from parc.compiler.check_plugin_plan import check_plugin_files
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Artifact, ServingPlan
 from parc.compiler.ir.finding import Diagnostic
@@ -31,13 +30,17 @@ def emit_and_verify(
         artifacts = emit_pools(plan, lambda pool: _emit_files(pool, after, report=report))
     else:
         artifacts = _emit_files(plan, after, report=report)
-    check_plugin_files(plan, artifacts, sink)
+    plugins = plugins_among(plan.problem.emit)
+    if plugins:
+        from parc.compiler.check_plugin_plan import check_plugin_files
+
+        check_plugin_files(plan, artifacts, sink)
     if verify:
         from parc.compiler.verify.verify_pools import verify_output
 
         found = Sink(sink.positions)
         verify_output({artifact.path: artifact.text for artifact in artifacts}, found)
-        sink.extend(found, change=partial(_with_plugins, plugins_among(plan.problem.emit)))
+        sink.extend(found, change=partial(_with_plugins, plugins))
         after("verify_plan")
     return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 

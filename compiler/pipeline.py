@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from parc.backends.base import ConfigPrograms
 from parc.backends.registry import backend, framework_of_problem
 from parc.compiler.catalog.library import Library
-from parc.compiler.check_plugin_plan import check_plugin_plan
 from parc.compiler.checks.advise_batch import advise_batch
 from parc.compiler.checks.advise_faster_layout import (
     advise_dispatch_library,
@@ -301,7 +300,11 @@ def plan_job(
             plan = plan_service(problem, sink, after, locked)
         else:
             plan = plan_problem(problem, sink, after, locked)
-        check_plugin_plan(problem, plan, sink)
+        if plugins_among(targets_of(problem)):
+            from parc.compiler.check_plugin_plan import check_plugin_plan
+
+            check_plugin_plan(problem, plan, sink)
+        assert plan is not None or sink.failed(), "there is neither a plan nor an error"
         return None if sink.failed() else plan
     return None
 
