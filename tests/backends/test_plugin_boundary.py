@@ -51,6 +51,14 @@ DECLARATION = Declaration(
     name=NAME, package=__name__, training=__name__, linter=__name__, importers=(__name__,)
 )
 """
+TRAINING = {
+    "parc": 1,
+    "name": "run",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "job": {"sequence_length": 4096, "global_batch": 64},
+    "emit": ["mylab", "rankmap"],
+}
 SCRIPT = "torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 2\n"
 BATCH = f"#SBATCH --nodes=2\n{SCRIPT}"
 
@@ -145,11 +153,21 @@ def test_parc_backends_finds_wrong_names_before_any_compile(
     assert listed.exit_code == 1
     assert message in listed.output
     assert "sound" in listed.output
-    spec = {"parc": 1, "name": "a", "model": "llama-3-8b", "emit": ["mylab", "rankmap"]}
-    spec["cluster"] = {"node": "dgx-h100", "nodes": 1}
-    spec["job"] = {"sequence_length": 4096, "global_batch": 64}
-    (folder / "spec.yaml").write_text(json.dumps(spec), encoding="utf-8")
+    (folder / "spec.yaml").write_text(json.dumps(TRAINING), encoding="utf-8")
     assert message in run("check", folder / "spec.yaml").output
+
+
+def test_a_finding_names_other_frameworks_without_the_broken_plugin(folder: Path) -> None:
+    broken = delegating_module(
+        "megatron", "def find_split(self, problem, pp, vpp):\n    return 1 / 0"
+    )
+    write_distribution(folder, "mylab", broken)
+    spec = {**TRAINING, "emit": ["fsdp", "rankmap"], "layout": {"pp": 2}}
+    (folder / "spec.yaml").write_text(json.dumps(spec), encoding="utf-8")
+    report = run("check", folder / "spec.yaml").output
+    assert "frameworks that support this: megatron" in report
+    assert "mylab" not in report
+    assert "PARC-X23" not in report
 
 
 def test_a_class_in_place_of_an_object_is_named(folder: Path) -> None:
@@ -171,10 +189,7 @@ def test_parc_backends_calls_the_members_of_an_engine(folder: Path) -> None:
 def test_a_stack_without_factors_names_the_members_of_the_plugin(folder: Path) -> None:
     code = delegating_module("fsdp", 'stack = KernelStack("mylab")')
     write_distribution(folder, "mylab", code)
-    spec = {"parc": 1, "name": "a", "model": "llama-3-8b", "emit": ["mylab", "rankmap"]}
-    spec["cluster"] = {"node": "dgx-h100", "nodes": 1}
-    spec["job"] = {"sequence_length": 4096, "global_batch": 64}
-    (folder / "spec.yaml").write_text(json.dumps(spec), encoding="utf-8")
+    (folder / "spec.yaml").write_text(json.dumps(TRAINING), encoding="utf-8")
     report = run("check", folder / "spec.yaml").output
     assert "PARC-K08" in report
     assert "mylab has no efficiency factors for GPUs of generation hopper" in report
