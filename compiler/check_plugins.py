@@ -15,7 +15,13 @@ from pydantic import BaseModel
 from parc.backends.declaration import Declaration
 from parc.backends.plugin_error import REPAIR, PluginProblem
 from parc.backends.plugins import plugin_owner
-from parc.backends.registry import engine, find_backend_declaration, framework
+from parc.backends.registry import (
+    WITHOUT_EFFECT,
+    engine,
+    fields_without_effect,
+    find_backend_declaration,
+    framework,
+)
 from parc.backends.shared.strategies import STRATEGIES
 from parc.compiler.catalog.find_generation import find_generation
 from parc.compiler.catalog.library import Library
@@ -117,6 +123,23 @@ def _catalog_stacks() -> dict[str, tuple[str, ...]]:
         generation = find_generation(name, library, Sink(), "")
         found[name] = tuple(generation.efficiency) if generation is not None else ()
     return found
+
+
+def check_tables(name: str, sink: Sink) -> None:
+    """Report fields in ``without_effect.yaml`` of the plugin ``name`` that no spec has (X23).
+
+    Raises:
+        PluginError: the table cannot be read.
+    """
+    # Imported here, because the descriptions of all fields are read from their sources.
+    from parc.compiler.spec.schema import all_fields
+
+    known = all_fields()
+    unknown = [one for one in fields_without_effect(name) if one not in known]
+    if unknown:
+        message = f"{plugin_owner(name).distribution}: {WITHOUT_EFFECT} has the unknown field "
+        problem = PluginProblem(name, message + _suggest(unknown[0], known), REPAIR)
+        report_problem(problem, (name,), sink)
 
 
 def check_engine_members(name: str, sink: Sink) -> None:

@@ -128,6 +128,13 @@ def test_a_broken_table_of_fields_breaks_only_its_plugin(folder: Path, table: st
     assert "megatron" in listed.output
 
 
+def test_an_unknown_field_of_the_table_is_named(folder: Path) -> None:
+    write_package(folder, "mylab", LAUNCHER, without_effect_yaml="job.global_bach: no reason\n")
+    listed = run("backends")
+    assert listed.exit_code == 1
+    assert "'job.global_bach' (did you mean job.global_batch?)" in listed.output
+
+
 @pytest.mark.parametrize(
     ("members", "declared", "message"),
     [

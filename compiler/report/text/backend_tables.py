@@ -22,7 +22,6 @@ from parc.backends.registry import (
     backend_has_role,
     built_in_backends,
     engine,
-    fields_without_effect,
     find_backend_declaration,
     framework,
     installed_backends,
@@ -30,7 +29,7 @@ from parc.backends.registry import (
     wrapped_framework,
 )
 from parc.backends.shared.strategies import STRATEGIES
-from parc.compiler.check_plugins import check_engine_members, check_plugins
+from parc.compiler.check_plugins import check_engine_members, check_plugins, check_tables
 from parc.compiler.diagnostics import Sink
 from parc.compiler.plugin_errors import ReportPluginErrors, plugins_among
 from parc.compiler.report.formatting import table
@@ -75,7 +74,7 @@ def backend_text(sink: Sink) -> str:
 def _check_plugin(declared: Declaration, sink: Sink) -> None:
     """Report the defects of a plugin that show without a spec (X23, V32, V33)."""
     with ReportPluginErrors(sink, (declared.name,)):
-        fields_without_effect(declared.name)
+        check_tables(declared.name, sink)
         if check_plugins((declared.name,), sink) and declared.is_engine:
             check_engine_members(declared.name, sink)
 
