@@ -80,7 +80,8 @@ def targets_of(problem: AnyProblem) -> tuple[str, ...]:
 
 def report_problem(problem: PluginProblem, targets: tuple[str, ...], sink: Sink) -> None:
     """Report ``problem`` at the name of the plugin in ``emit`` of the spec, if it is there."""
-    positions, at = sink.positions, "emit"
+    positions = sink.positions
+    at = "emit" if positions.is_path_in_spec("emit") else ""
     for path in (f"emit[{index}]" for index in range(len(targets))):
         span = positions.values.get(path)
         lines = positions.lines.get(span.file, ()) if span is not None else ()

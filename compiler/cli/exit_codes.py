@@ -43,11 +43,11 @@ def _report_plugin(error: BaseException) -> int:
     """Print the finding X23 of a plugin whose code failed outside of a spec."""
     from parc.backends.plugin_error import CODE, PluginError
     from parc.compiler.cli.command_steps import FOUND, show_findings
-    from parc.compiler.diagnostics import Sink
+    from parc.compiler.diagnostics import Sink, SpecPositions
 
     assert isinstance(error, PluginError)
     _show_traceback(error)
-    sink = Sink()
+    sink = Sink(SpecPositions(file="installed plugins"))
     sink.report(CODE, error.problem.finding())
     show_findings((sink,), "text", sys.stderr)
     return FOUND
