@@ -53,7 +53,9 @@ class Guard:
         self._target, self._owner, self._checks = target, owner, checks
 
     def __getattr__(self, name: str) -> Any:
-        """Return a member that no protocol contains."""
+        """Return a member that no protocol contains; AttributeError for private names."""
+        if name.startswith("_"):  # also those of copies, which have no target yet
+            raise AttributeError(name)
         return getattr(self._target, name)
 
 

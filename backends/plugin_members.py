@@ -17,7 +17,7 @@ from parc.compiler.ir import Artifact, KernelStack, Layout, Mesh, PipelineSplit,
 from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.gpu_generation import Efficiency
 from parc.compiler.ir.placement import SUB_AXES
-from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 Check = Callable[[Any, tuple[Any, ...], Any], str]
 """Function of (object with the member, arguments of the call, result) that returns a defect."""
@@ -31,6 +31,8 @@ NOT_NEGATIVE = frozenset(
 """Members whose values contain no negative numbers."""
 LAST_PORT = 65535
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MESH_FIELDS = (*WORLD_FIELDS, "ep", "etp", "egtp", "cp_a2a", "zero_stage", "order")
+"""Fields of a layout from which frameworks build their meshes."""
 _AXES = frozenset(("tp", "cp", "ep", "dp", "pp"))
 _RATES = ("network", "dp_overlap")
 """Fields of ``Efficiency`` that are fractions."""
@@ -281,7 +283,7 @@ def stage_rule(device_meshes: Callable[[Layout], tuple[Mesh, Mesh]]) -> Rule:
             help="make tp x cp equal to etp x ep, or use pp 1",
         )
 
-    return Rule("D14", ("layout.ep", "layout.etp", "layout.pp"), broken, explain)
+    return Rule("D14", ("layout.ep", "layout.etp", "layout.pp"), broken, explain, MESH_FIELDS)
 
 
 def _order_defect(order: str, mesh: Mesh) -> str:
