@@ -55,11 +55,11 @@ def _report_plan(plan: AnyPlan, problem: AnyProblem, sink: Sink) -> None:
     name = problem.framework
     if isinstance(plan, Plan):
         assert isinstance(problem, Problem)
-        _check_rank_order(plan, sink)
+        offered = _check_rank_order(plan, sink)
         ignored = [*_ignored_values(plan)]
         expert = plan.placement.expert if problem.model.experts is not None else None
         mesh = mesh_defect(plan.layout, plan.placement.dense, expert)
-        if mesh and not ignored:
+        if mesh and offered and not ignored:
             _report(name, f"gives this layout wrong meshes: {mesh}", problem, sink)
         numbers = [*_training_numbers(plan)]
     else:
@@ -78,12 +78,12 @@ def _report(name: str, defect: str, problem: AnyProblem, sink: Sink) -> None:
     report_problem(PluginProblem(name, message, REPAIR), targets_of(problem), sink)
 
 
-def _check_rank_order(plan: Plan, sink: Sink) -> None:
-    """Report a rank order of the spec that the framework does not offer (E11)."""
+def _check_rank_order(plan: Plan, sink: Sink) -> bool:
+    """Return True if the framework offers the rank order of the spec; otherwise report it (E11)."""
     fixed = plan.problem.pins.order
     valid = framework_of_problem(plan.problem).rank_orders(plan.problem)
     if fixed in (None, *valid):
-        return
+        return True
     finding = Finding(
         f"{plan.problem.framework} does not support the rank order {fixed}",
         help=f"valid values: {', '.join(valid)}",
@@ -91,6 +91,7 @@ def _check_rank_order(plan: Plan, sink: Sink) -> None:
         targets=(plan.problem.framework,),
     )
     sink.report("E11", finding, at="layout.order")
+    return False
 
 
 def _ignored_values(plan: Plan) -> Iterator[tuple[str, str]]:
