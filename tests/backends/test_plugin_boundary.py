@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.backends.plugin_distributions import (
     scanned,
     write_distribution,
 )
+from tests.parc_process import run_parc
 from tests.project_files import ROOT
 
 TABLE = (ROOT / "backends" / "vllm" / "constants.yaml").read_text("utf-8")
@@ -66,21 +68,8 @@ BATCH = f"#SBATCH --nodes=2\n{SCRIPT}"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of ``sys.path`` for distributions, and of files."""
-    from parc.compiler.tools.importers import formats, import_files
-    from parc.compiler.tools.lint import linter
-
-    caches = (
-        linter.linters_by_backend,
-        formats.importers_by_backend,
-        formats.declared_importers,
-        import_files.import_formats,
-    )
     with scanned(tmp_path, monkeypatch):
-        for one in caches:
-            one.cache_clear()
         yield tmp_path
-    for one in caches:
-        one.cache_clear()
 
 
 def run(*words: str | Path) -> Result:
@@ -98,22 +87,23 @@ def write_package(folder: Path, name: str, code: str, **files: str) -> None:
 
 
 def test_readers_that_fail_do_not_recognize_a_file(folder: Path) -> None:
+    def parc(*words: str, given: str = SCRIPT) -> subprocess.CompletedProcess[str]:
+        # A new process, because the commands keep the readers of all plugins.
+        return run_parc(*words, "-", packages=folder, given=given)
+
     write_distribution(folder, "mylab", LAUNCHER + READERS)
-    for name, text in (("run.sh", SCRIPT), ("job.sbatch", BATCH)):
-        (folder / name).write_text(text, encoding="utf-8")
-    linted = run("lint", "--allow-unknown", folder / "run.sh")
-    assert "PARC-X23" not in linted.output
-    assert "checks evaluated" in linted.output
-    imported = run("import", "auto", folder / "job.sbatch")
-    assert imported.exit_code == 0, imported.output
-    assert "tp: 2" in imported.output
-    (folder / "run.sh").write_text("srun ./own_program\n", encoding="utf-8")
-    unknown = run("lint", folder / "run.sh").output
+    linted = parc("lint", "--allow-unknown")
+    assert "PARC-X23" not in linted.stdout + linted.stderr
+    assert "checks evaluated" in linted.stdout
+    imported = parc("import", "auto", given=BATCH)
+    assert imported.returncode == 0, imported.stderr
+    assert "tp: 2" in imported.stdout
+    unknown = parc("lint", given="srun ./own_program\n").stdout
     assert "LINTER.recognizes() of parc-mylab 1.0 raised RuntimeError: no reader" in unknown
-    forced = run("lint", "--framework", "mylab", folder / "run.sh")
-    assert forced.exit_code == 1
-    assert "LINTER.lint() of parc-mylab 1.0 raised RuntimeError: no reader" in forced.output
-    assert "bug in PARC" not in forced.output
+    forced = parc("lint", "--framework", "mylab")
+    assert forced.returncode == 1
+    assert "LINTER.lint() of parc-mylab 1.0 raised RuntimeError: no reader" in forced.stderr
+    assert "bug in PARC" not in forced.stderr
 
 
 @pytest.mark.parametrize("table", ["job: [1", "job.steps: [1, 2]"])
