@@ -128,6 +128,7 @@ def _effect_lines(path: str) -> list[str]:
     The lines list the targets and job types for which the field has no effect. For a field of
     ``launch``, a further line lists the targets that use the field.
     """
+    from parc.backends.plugin_error import PluginError
     from parc.backends.registry import all_declarations, fields_without_effect
     from parc.compiler.resolve.check_unused_settings import is_path_in_fields
     from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
@@ -137,7 +138,11 @@ def _effect_lines(path: str) -> list[str]:
         lines.append(f"effect: none in serving jobs: {UNUSED_IN_SERVICES[path]}")
     targets: dict[str, list[str]] = {}
     for one in all_declarations():
-        reason = fields_without_effect(one.name).get(path)
+        try:
+            reason = fields_without_effect(one.name).get(path)
+        except PluginError as error:
+            lines.append(f"effect: unknown with {one.name}: {error}")
+            continue
         if reason is not None:
             targets.setdefault(reason, []).append(one.name)
     lines += [f"effect: none with {', '.join(names)}: {why}" for why, names in targets.items()]
