@@ -18,6 +18,7 @@ from parc.compiler.checks.advise_faster_layout import (
     advise_lower_precision,
     advise_riskier_layout,
 )
+from parc.compiler.checks.check_declared_fields import has_declared_fields
 from parc.compiler.checks.check_group_sizes import check_group_sizes
 from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import check_placement
@@ -187,9 +188,10 @@ def _resolve_tree(
             calibration = resolve_calibration(spec.cluster, cluster, library, sink)
             problem = resolve_problem(spec, model, cluster, sink, calibration)
             after("resolve_problem")
-        if problem is None or _needs_all_fields(problem):
+        needs_all = problem is None or _needs_all_fields(problem)
+        if needs_all:
             sink.extend(left_out)
-        return problem
+        return problem if has_declared_fields(spec, problem, sink, needs_all=needs_all) else None
     # An engine reads the config.json of the model itself, so it leaves nothing out.
     if model is None or cluster is None:
         return None
@@ -197,7 +199,7 @@ def _resolve_tree(
 
     service = resolve_serving(spec, model, cluster, library, sink)
     after("resolve_service")
-    return service
+    return service if has_declared_fields(spec, service, sink) else None
 
 
 def plan_problem(

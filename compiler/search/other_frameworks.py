@@ -18,6 +18,7 @@ from parc.backends.registry import (
     supported_versions,
 )
 from parc.backends.shared.strategies import strategy_rules
+from parc.backends.spec_fields import uses_spec_field
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 
@@ -63,9 +64,15 @@ def _supporting(problem: Problem, layout: Layout, path: str) -> Iterator[str]:
         version = supported_versions(name)[1]
         versions = tuple(sorted({**dict(problem.versions), name: version}.items()))
         moved = replace(problem, framework=name, versions=versions)
-        is_other = name != problem.framework and path not in fields_without_effect(name)
+        unused = path in fields_without_effect(name) or not _is_declared(name, path)
+        is_other = name != problem.framework and not unused
         if is_other and accepts(framework(name), moved, layout):
             yield name
+
+
+def _is_declared(name: str, path: str) -> bool:
+    """Return True if the framework ``name`` uses the spec field ``path``, as far as is known."""
+    return not path.startswith(("job.", "model.")) or uses_spec_field(name, path)
 
 
 def _accepts_stages(found: Framework, problem: Problem, layout: Layout) -> bool:

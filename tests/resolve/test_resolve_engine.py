@@ -40,7 +40,7 @@ class Engine(Vllm):
 
 BACKEND = Engine()
 DECLARATION = Declaration(
-    name="{name}", package="json", serving=__name__, binds_layout=True
+    name="{name}", package="json", serving=__name__, binds_layout=True, spec_fields=("job",)
 )
 '''
 

@@ -61,7 +61,12 @@ VERIFIER = DeviceMeshVerifier(
     other_families=("dp",),
 )
 DECLARATION = Declaration(
-    name=NAME, package=__name__, training=__name__, binds_layout=True, verifier=__name__
+    name=NAME,
+    package=__name__,
+    training=__name__,
+    binds_layout=True,
+    verifier=__name__,
+    spec_fields=("job", "model"),
 )
 '''
 """Its backend delegates to fsdp to be short; its verifier is a complete one."""
