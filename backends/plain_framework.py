@@ -146,7 +146,10 @@ class PlainFramework:
     def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return one family per axis, each a column of the rank map."""
         return (
-            *(GroupFamily(axis, "dense", (axis,), column=True) for axis in ("pp", "dp", "cp", "tp")),
+            *(
+                GroupFamily(axis, "dense", (axis,), column=True)
+                for axis in ("pp", "dp", "cp", "tp")
+            ),
             GroupFamily("ep", "expert", ("ep",), column=True),
             GroupFamily("edp", "expert", ("dp",), column=True),
         )

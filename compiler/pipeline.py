@@ -23,6 +23,7 @@ from parc.compiler.checks.check_group_sizes import check_group_sizes
 from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import check_placement
 from parc.compiler.checks.check_profile import check_profile
+from parc.compiler.checks.check_rank_order import has_valid_rank_order
 from parc.compiler.checks.check_tensor_parallel_settings import check_tensor_parallel_settings
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
@@ -191,7 +192,9 @@ def _resolve_tree(
         needs_all = problem is None or _needs_all_fields(problem)
         if needs_all:
             sink.extend(left_out)
-        return problem if has_declared_fields(spec, problem, sink, needs_all=needs_all) else None
+        if problem is None or not has_declared_fields(spec, problem, sink, needs_all=needs_all):
+            return None
+        return problem if has_valid_rank_order(problem, sink) else None
     # An engine reads the config.json of the model itself, so it leaves nothing out.
     if model is None or cluster is None:
         return None

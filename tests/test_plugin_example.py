@@ -108,6 +108,7 @@ def test_its_plan_is_compiled_and_verified(parc: Parc, out: Path) -> None:
             "error[PARC-A02]: hosts are r01n02 r01n01 in minserve/serve.sh",
         ),
         ("--first-rank 8 -> --first-rank 0", "error[PARC-A05]: 8 ranks of rankmap.csv differ"),
+        ("--max-requests 256 -> --max-requests 8", "error[PARC-A14]: limits.max_num_seqs"),
         ("common=( -> shared=(", "error[PARC-A04]: minserve/serve.sh cannot be read"),
     ],
 )

@@ -17,7 +17,7 @@ PRIOR = "prior"
 """Value of ``like`` for efficiency rows that inherit the values that all classes share."""
 ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "fitted_sources", "mean_error_percent")
 """Keys of an efficiency row that document the origin of the row and are not parameters."""
-_READ_ELSEWHERE = ("name", "file", "serving", "efficiency")
+_READ_ELSEWHERE = ("name", "file", "serving", "efficiency", "fitted_sources")
 _OPTIONAL = {"compute_capabilities": ()}
 """Optional keys with their defaults. AMD GPUs have no compute capability."""
 
@@ -84,6 +84,11 @@ class _GenerationReader:
             serving=ServingEfficiency(**shares),
             efficiency={stack: row for stack, row in rows.items() if row is not None},
             file=self._entry.file,
+            fitted_sources={
+                str(stack): facts["fitted_sources"]
+                for stack, facts in stacks.items()
+                if isinstance(facts, dict) and facts.get("fitted_sources")
+            },
             **{field.name: values[field.name] for field in top},
         )
 

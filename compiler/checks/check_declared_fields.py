@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from parc.backends.registry import fields_without_effect
+from parc.backends.registry import engine, fields_without_effect
 from parc.backends.spec_fields import SpecFields, declared_spec_fields, spec_field
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyProblem, Model
 from parc.compiler.resolve.check_unused_settings import paths_of_set_fields
 from parc.compiler.resolve.resolve_model import plain_model
-from parc.compiler.spec.spec import Spec
+from parc.compiler.spec.spec import Spec, TaskSpec
 
 if TYPE_CHECKING:
     # pydantic builds the models of serving on import, which takes 1 % of a command
@@ -60,7 +60,7 @@ REQUIRED = ("job.sequence_length", "job.global_batch", "job.global_batch.tokens"
 
 
 def has_declared_fields(
-    spec: AnySpec, problem: AnyProblem | None, sink: Sink, *, needs_all: bool = True
+    spec: TaskSpec, problem: AnyProblem | None, sink: Sink, *, needs_all: bool = True
 ) -> bool:
     """Return True if the framework or engine of ``problem`` declares all settings of ``spec``.
 
@@ -72,6 +72,7 @@ def has_declared_fields(
     declared = None if problem is None else declared_spec_fields(problem.framework)
     if problem is None or declared is None:
         return True
+    spec = cast("AnySpec", spec)
     found, name = Sink(sink.positions), problem.framework
     if declared.used:
         _check_settings(spec, name, declared, found, needs_all=needs_all)
@@ -94,6 +95,8 @@ def _check_settings(
 ) -> None:
     """Report settings of the spec that the plugin does not declare (E11, E14)."""
     excused = _excused(name)
+    if not isinstance(spec, Spec) and "ep" not in engine(name).strategies:
+        excused |= {"layout.all2all", "layout.redundant_experts"}  # refused as a strategy (E08)
     for path in _settings(spec):
         if path in excused or _is_below(path, excused) or _is_declared(path, declared):
             continue

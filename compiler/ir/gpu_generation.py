@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from typing import Literal
 
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 
 @frozen
@@ -181,6 +183,11 @@ class Generation:
     several frameworks share."""
     file: str = ""
     """Path of the user's file, as written in the spec; empty for a generation of the catalog."""
+    fitted_sources: Mapping[str, int] = field(
+        default_factory=dict, hash=False, metadata=NOT_SERIALIZED
+    )
+    """Number of sources of the published runs to which the factors of a kernel stack are fitted;
+    stacks without such runs are left out."""
 
 
 @frozen
@@ -210,5 +217,18 @@ class KernelStack:
         """
         # The backend's own measurements are more specific than the catalog's.
         own = self.rows.get(generation.name) or generation.efficiency.get(self.name)
-        found = own or generation.efficiency.get(self.like)
-        return found and replace(found, **self.properties)
+        if own is not None:
+            return replace(own, **self.properties)
+        borrowed = generation.efficiency.get(self.like)
+        if borrowed is None:
+            return None
+        # Runs of another stack say nothing about the errors of this one.
+        return replace(
+            borrowed, **{**self.properties, "measured": False, "measured_launches": False}
+        )
+
+    def origin(self, generation: Generation) -> Literal["plugin", "runs", "borrowed"]:
+        """Return where the factors come from: own rows, the row of this stack, or of ``like``."""
+        if generation.name in self.rows:
+            return "plugin"
+        return "runs" if self.name in generation.efficiency else "borrowed"

@@ -36,7 +36,8 @@ class RankOrderVerifier(FrameworkVerifier):
     """Name of the framework in findings."""
     read_sizes: Callable[[str], Mapping[str, int]]
     """Function that returns the sizes in the text of ``file``: tp, and of cp, pp, dp, ep and etp
-    those that are not 1. Raises MalformedFileError for any other text."""
+    those that are not 1; etp is tp if there is no ep. Raises MalformedFileError for any other
+    text."""
     read_order: Callable[[str], str]
     """Function that returns the rank order that the framework uses with the text of ``file``:
     ``tp-cp-ep-dp-pp``, the fastest-varying axis first."""
@@ -48,8 +49,10 @@ class RankOrderVerifier(FrameworkVerifier):
     ) -> DerivedGroups | None:
         """Return the sizes in ``file`` and their groups; None after reporting wrong sizes (A05)."""
         text = artifacts[self.file]
-        usual = dict.fromkeys(("tp", "cp", "pp", "dp", "ep", "etp"), 1)
-        sizes = usual | positive_sizes(self.file, self.read_sizes(text))
+        given = positive_sizes(self.file, self.read_sizes(text))
+        sizes = dict.fromkeys(("tp", "cp", "pp", "dp", "ep", "etp"), 1) | given
+        if "ep" not in given and "etp" not in given:
+            sizes["etp"] = sizes["tp"]  # as in the layouts of models without experts
         ranks = sizes["tp"] * sizes["cp"] * sizes["pp"] * sizes["dp"]
         inner = sizes["etp"] * sizes["ep"] * sizes["pp"]
         if ranks != world or world % inner:
