@@ -73,9 +73,27 @@ class PlainFramework:
         return (NO_RECOMPUTE, *(full if "recompute-full" in self.strategies else ()))
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules of every framework: heads, number of GPUs, batch, and experts."""
+        """Return the rules of every framework: heads, GPUs, batch, experts and stages.
+
+        A subclass adds its own rules to the result of ``super().rules(problem)``.
+        """
         experts = () if problem.model.experts else (NO_EXPERTS,)
-        return (HEADS, GPU_COUNT, BATCH, *experts)
+        return (HEADS, GPU_COUNT, BATCH, *experts, self._split_rule())
+
+    def _split_rule(self) -> Rule:
+        """Return the rule that a split of the layers exists.
+
+        For a fixed pp without a split, the search evaluates a placeholder, which this rule rejects.
+        """
+
+        def has_no_split(problem: Problem, layout: Layout) -> bool:
+            return self.find_split(problem, layout.pp, layout.vpp) is None
+
+        def explain(problem: Problem, layout: Layout) -> Finding:
+            return self.why_no_split(problem, layout.pp, layout.vpp).finding
+
+        paths = (*(f"layout.{name}" for name in SET_STAGES), "layout.vpp", "layout.pp")
+        return Rule("E11", paths, has_no_split, explain, ("pp", "vpp"))
 
     def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return stages of equal size; None for model chunks, or if the spec sets the stages."""

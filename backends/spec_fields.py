@@ -1,7 +1,7 @@
 """Fields of a spec that a plugin declares to use.
 
-The tests of PARC compare the tables of its own backends with all fields of a plan. Nobody tests a
-plugin, so that PARC rejects each field that the plugin does not declare. A plugin declares fields
+The tests of PARC compare the tables of its own backends with all fields of a plan. They do not
+cover plugins, so PARC rejects each field that a plugin does not declare. A plugin declares fields
 in ``Declaration.spec_fields``, and in the tables ``fields.yaml`` and ``flags.yaml`` of its package.
 """
 
@@ -131,7 +131,7 @@ def _fields_of_rows(tree: dict[str, Any]) -> Iterator[str]:
         sources = (*_as_list(row.get("from")), *_as_list(row.get("spec")))
         for path in (*sources, *_as_list(row.get("import"))):
             plain = path if path.startswith("problem.pins.") else path.removeprefix("problem.")
-            if plain.startswith(ROOTS) or plain == "model":
+            if plain.startswith(ROOTS):
                 yield spec_field(plain)
 
 

@@ -1,4 +1,4 @@
-"""What an estimate rests on: published runs, factors of another stack, or a calibration."""
+"""Basis of an estimate: published runs, factors of another stack, or a calibration."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_a_layout_must_spread_evenly_over_the_available_hosts(pp: int, uneven: b
     assert broken("T11", hosts=2, pp=pp) is uneven
 
 
-@pytest.mark.parametrize("rule", (DOMAIN_RULE, HOST_RULE), ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", [DOMAIN_RULE, HOST_RULE], ids=lambda rule: rule.code)
 def test_every_rule_suggests_an_edit_of_the_layout(rule) -> None:  # type: ignore[no-untyped-def]
     finding = rule.explain(problem(cluster(2)), layout(layers=3, tp=3, pp=3, dp=3))
     assert finding.fix.startswith("layout.")

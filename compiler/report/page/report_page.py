@@ -59,7 +59,6 @@ from parc.compiler.report.text.summary import (
     format_placement,
 )
 
-
 BASES = {
     "calibration": "your own runs",
     "runs": "published runs",
