@@ -133,7 +133,9 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
 def _basis_figure(plan: AnyPlan) -> KeyFigure:
     """Return what the estimates rest on."""
     basis = estimate_basis(plan)
-    return KeyFigure("basis of the estimate", BASES[basis.kind], basis.text)
+    # The note does not repeat the value.
+    note = basis.text.removeprefix(f"{BASES[basis.kind]} of ")
+    return KeyFigure("basis", BASES[basis.kind], note)
 
 
 def _placement_figure(plan: Plan) -> KeyFigure:
