@@ -124,6 +124,8 @@ def test_all_outputs_that_show_estimates_name_the_basis(folder: Path) -> None:
     swept = run("sweep", str(spec), "--jobs", "1", "--vary", "emit=[minitrain],[fsdp]")
     assert swept.count("  not measured") == 1
     assert f"Not measured: {text}" in swept
+    best = run("sweep", str(spec), "--jobs", "1", "--vary", "layout.tp=1", "--best", "time")
+    assert "not measured" in best.splitlines()[-1]
     run("compile", str(spec), "-o", str(folder / "old"), "--emit", "megatron,rankmap")
     compared = CliRunner().invoke(main, ["diff", str(folder / "old"), str(folder / "new")]).output
     assert f"The new estimate rests on: {text}" in compared
