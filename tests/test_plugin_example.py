@@ -185,6 +185,17 @@ def test_its_rules_and_undeclared_strategies_are_enforced(parc: Parc, tmp_path: 
         assert f"= fix:  {fix}" in done.stdout
 
 
+def test_number_formats_without_kernels_are_refused(parc: Parc) -> None:
+    for setting, message in (
+        ("job.kv_precision=fp16", "minserve has no kernels for fp16 KV cache"),
+        ("job.precision=int4", "minserve has no kernels for int4 weights"),
+    ):
+        own = ("--set", "job.checkpoint=/models/own", "--set", "job.precision=bf16")
+        done = parc("check", SPEC, *own, "--set", setting)
+        assert done.returncode == 1
+        assert message in done.stdout
+
+
 def test_other_launchers_start_its_script(parc: Parc, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     launch = 'launch: {kubernetes: {image: "registry/minserve:0.2"}}\n'

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from parc.backends.plain_engine import PlainEngine
 from parc.backends.plain_framework import PlainFramework
 from parc.backends.shared.strategies import STRATEGIES
 from parc.compiler.cli import main
@@ -158,7 +159,8 @@ def test_the_examples_import_only_listed_modules() -> None:
 
 
 def test_the_page_names_every_default_and_every_strategy() -> None:
-    members = {name for name in vars(PlainFramework) if not name.startswith("_")}
+    both = {**vars(PlainFramework), **vars(PlainEngine)}
+    members = {name for name in both if not name.startswith("_")}
     assert [name for name in members if f"`{name}`" not in TEXT] == []
     assert [one.name for one in STRATEGIES if f"`{one.name}`" not in TEXT] == []
 
