@@ -49,6 +49,11 @@ def all_backend_names() -> tuple[str, ...]:
     return tuple(sorted({*_BY_NAME, *plugin_names()}))
 
 
+def is_built_in(name: str) -> bool:
+    """Return True if ``name`` is a backend of PARC itself, and not a plugin."""
+    return name in _BY_NAME
+
+
 def built_in_backends(role: Role) -> tuple[Declaration, ...]:
     """Return the declarations of the built-in backends with ``role``, in their fixed order."""
     return tuple(one for one in BUILT_IN if backend_has_role(one, role))

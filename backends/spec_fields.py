@@ -12,9 +12,8 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.built_in import BUILT_IN
 from parc.backends.declaration import Declaration
-from parc.backends.registry import backend_declaration
+from parc.backends.registry import backend_declaration, is_built_in
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.frozen import frozen
 
@@ -73,9 +72,9 @@ def declared_spec_fields(name: str) -> SpecFields | None:
     Raises:
         KeyError: no usable backend has that name.
     """
-    found = backend_declaration(name)
-    if found in BUILT_IN:
+    if is_built_in(name):
         return None
+    found = backend_declaration(name)
     used, ignored = set(found.spec_fields), dict[str, str]()
     for tree in _tables(found):
         used.update(_fields_of_rows(tree))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.built_in import BUILT_IN
-from parc.backends.registry import framework_of_problem
+from parc.backends.registry import framework_of_problem, is_built_in
 from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import AnyPlan, Plan, Problem, ServingPlan
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -58,6 +57,9 @@ def basis_of_training(problem: Problem) -> EstimateBasis:
         text = f"factors of {stack.like} {where}, borrowed: no published run of {name} {where}"
         return EstimateBasis("borrowed", stack.like, sources, False, text)
     sources = generation.fitted_sources.get(name, 0)
+    if not is_built_in(target.name):
+        text = f"factors of {name} {where}, borrowed: no published run of {target.name} {where}"
+        return EstimateBasis("borrowed", name, sources, False, text)
     runs = f"published runs of {format_count(sources, 'source')}" if sources else "no published run"
     text = f"{runs} with {name} {where}"
     if not measured:
@@ -71,7 +73,7 @@ def _basis_of_engine(engine: EngineConstants, *, calibrated: bool) -> EstimateBa
         text = f"constants of {engine.name}, calibrated with your own runs (cluster.calibration)"
         return EstimateBasis("calibration", engine.name, 0, True, text)
     measured = engine.errors != type(engine.errors)()
-    if measured and engine.name in {one.name for one in BUILT_IN}:
+    if measured and is_built_in(engine.name):
         text = f"constants of {engine.name}, fitted to published measurements"
         return EstimateBasis("runs", engine.name, 0, True, text)
     text = f"constants of {engine.name}: {_first_part(engine.scheduling.source)}; "

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from parc.backends.base import Framework
+from parc.backends.registry import is_built_in
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.hardware_fit import KernelFit, build_kernel_fit
-from parc.compiler.cost.setup.calibrated_parameters import calibrated_kernels
+from parc.compiler.cost.setup.calibrated_parameters import calibrated_kernels, efficiency_for_stack
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.ir import Cluster, Efficiency, Gpu, Problem
 
@@ -21,6 +23,11 @@ def cost_model_for(
     ``row`` contains efficiency factors to use instead of those in the catalog.
     """
     kernels = calibrated_kernels(kernel_fit_of_cluster(problem.cluster), problem)
+    stack, generation = framework.stack, problem.cluster.generation
+    if row is None and stack.origin(generation) == "runs" and not is_built_in(framework.name):
+        # The runs in the catalog are those of other frameworks with this stack.
+        found = efficiency_for_stack(generation, stack)
+        row = replace(found, measured=False, measured_launches=False)
     return CostModel(problem, framework, kernels, row)
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from parc.backends.spec_fields import declared_spec_fields, spec_field, uses_spec_field
+from parc.compiler.cli import main
 from parc.compiler.diagnostics import Diagnostic
 from tests.backends import minitrain
 from tests.backends.minitrain import DECLARATION, install_minitrain
@@ -129,6 +131,13 @@ def test_tables_of_the_package_declare_fields(folder: Path) -> None:
     assert declared.ignored == {"job.data": "mock data"}
     (found,) = [one for one in findings(job={"data": ["/data"]}) if one.severity == "error"]
     assert found.finding.label == "mock data"
+
+
+def test_explain_names_the_plugins_that_do_not_use_a_field(folder: Path) -> None:
+    install_minitrain(folder)
+    reason = "effect: none with minitrain: the plugin does not declare the field"
+    for field, is_unused in (("job.data", True), ("job.seed", False), ("model.qk_norm", True)):
+        assert (reason in CliRunner().invoke(main, ["explain", field]).output) is is_unused
 
 
 def test_backends_of_parc_need_no_declaration() -> None:

@@ -74,6 +74,16 @@ def test_factors_of_the_plugin_itself_are_named(folder: Path) -> None:
     assert (basis.kind, basis.name, basis.measured) == ("plugin", "minitrain", False)
 
 
+def test_a_plugin_that_names_a_stack_of_the_catalog_borrows_its_factors(folder: Path) -> None:
+    install_minitrain(folder, (BACKEND, BORROWED, 'KernelStack("torch-native")'))
+    plan = plan_of(minitrain.spec())
+    basis = estimate_basis(plan)
+    assert (basis.kind, basis.name, basis.measured) == ("borrowed", "torch-native", False)
+    assert "no published run of minitrain on hopper" in basis.text
+    megatron = plan_of(minitrain.spec(emit=["megatron", "rankmap"]))
+    assert relative_width(plan) > 1.3 * relative_width(megatron)
+
+
 def test_published_runs_are_counted() -> None:
     basis = estimate_basis(plan_of(minitrain.spec(emit=["megatron"])))
     assert (basis.kind, basis.measured) == ("runs", True)

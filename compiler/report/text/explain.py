@@ -129,6 +129,7 @@ def _effect_lines(path: str) -> list[str]:
     ``launch``, a further line lists the targets that use the field.
     """
     from parc.backends.registry import all_declarations, fields_without_effect
+    from parc.backends.spec_fields import uses_spec_field
     from parc.compiler.resolve.check_unused_settings import is_path_in_fields
     from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 
@@ -138,6 +139,9 @@ def _effect_lines(path: str) -> list[str]:
     targets: dict[str, list[str]] = {}
     for one in all_declarations():
         reason = fields_without_effect(one.name).get(path)
+        if reason is None and one.binds_layout and path.startswith(("job.", "model.")):
+            declared = uses_spec_field(one.name, path)
+            reason = None if declared else "the plugin does not declare the field"
         if reason is not None:
             targets.setdefault(reason, []).append(one.name)
     lines += [f"effect: none with {', '.join(names)}: {why}" for why, names in targets.items()]
