@@ -44,14 +44,14 @@ def backend_declaration(name: str) -> Declaration:
     return found
 
 
+def is_built_in(name: str) -> bool:
+    """Return True if the backend ``name`` is a part of PARC, and no plugin."""
+    return name in _BY_NAME
+
+
 def all_backend_names() -> tuple[str, ...]:
     """Return the sorted names of all built-in backends and plugins, usable or not."""
     return tuple(sorted({*_BY_NAME, *plugin_names()}))
-
-
-def is_built_in(name: str) -> bool:
-    """Return True if ``name`` is a backend of PARC itself, and not a plugin."""
-    return name in _BY_NAME
 
 
 def built_in_backends(role: Role) -> tuple[Declaration, ...]:
