@@ -9,7 +9,11 @@ from importlib.resources import files
 from typing import Any, get_args, get_type_hints
 
 from parc.compiler.diagnostics.table_yaml import parse_table
-from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
+from parc.compiler.ir.engine_constants import (
+    EngineConstants,
+    UndeclaredConstantsError,
+    find_range_defect,
+)
 from parc.compiler.ir.serialize import from_json
 
 TABLE = "constants.yaml"
@@ -29,14 +33,19 @@ def load_engine_constants(engine: str, package: str) -> EngineConstants:
         text = files(package).joinpath(TABLE).read_text("utf-8")
     except FileNotFoundError:
         raise UndeclaredConstantsError(f"{file} does not exist") from None
-    return build_engine_constants(engine, parse_table(text), file)
+    return build_engine_constants(engine, parse_table(text), file, text)
 
 
-def build_engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineConstants:
+def build_engine_constants(
+    engine: str, tree: Mapping[str, Any], file: str, text: str = ""
+) -> EngineConstants:
     """Return the constants of ``engine``, converted from ``tree``, the parsed file ``file``.
 
+    ``text`` is the text of the file, in which the line of an invalid value is looked up.
+
     Raises:
-        UndeclaredConstantsError: ``tree`` lacks a key, or has a value of the wrong type.
+        UndeclaredConstantsError: ``tree`` lacks a key, has a value of the wrong type, or a number
+            outside of its range.
     """
     named = {"name": engine, **tree}
     missing = list(_missing_constants(EngineConstants, named))
@@ -46,7 +55,28 @@ def build_engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> E
         found: EngineConstants = from_json(EngineConstants, named)
     except ValueError as error:
         raise UndeclaredConstantsError(f"{file}: {error}") from None
+    if defect := find_range_defect(found):
+        key = defect.partition(" ")[0]
+        raise UndeclaredConstantsError(f"{file}{_line_of_key(text, key)}: {defect}")
     return found
+
+
+def _line_of_key(text: str, key: str) -> str:
+    """Return the line of the dotted ``key`` in a YAML text, as ``:12``; empty if it is not found.
+
+    The key of each section is searched after that of the section around it.
+    """
+    lines, start = text.split("\n"), 0
+    for name in key.split("."):
+        found = (
+            number
+            for number, line in enumerate(lines[start:], start=start + 1)
+            if line.strip().partition(":")[0] == name
+        )
+        start = next(found, 0)
+        if not start:
+            return ""
+    return f":{start}"
 
 
 def _missing_constants(kind: type, tree: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from parc.backends import base
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration
+from parc.backends.plugin_error import REPAIR, PluginError, PluginOwner, PluginProblem
+from parc.backends.value_types import find_type_defect
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
-from parc.compiler.diagnostics import Finding
-from parc.compiler.ir.frozen import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -32,23 +32,6 @@ BACKEND, VERIFIER = "BACKEND", "VERIFIER"
 RESERVED = ("parc", "plan", "report")
 """Names, up to the first dot, of files that PARC itself writes; no plugin may have such a name."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-
-
-@frozen
-class PluginProblem:
-    """Reason why the plugin ``name`` cannot be used."""
-
-    name: str
-    message: str
-    fix: str
-
-    def finding(self) -> Finding:
-        """Return the finding X23, which reports this problem."""
-        return Finding(
-            f"the backend plugin {self.name!a:.70} cannot be used: {self.message}",
-            label="an installed plugin with a defect",
-            fix=self.fix,
-        )
 
 
 def plugin_names() -> tuple[str, ...]:
@@ -72,13 +55,63 @@ def load_plugin(name: str) -> Declaration | PluginProblem | None:
         return PluginProblem(name, f"{both} register this name", "uninstall one of them")
     try:
         message = _find_plugin_defect(name, declared := found[0].load())
-    except Exception as error:  # the plugin's code may raise anything
+        if not message:
+            _read_values(name, declared)
+    except PluginError as error:
+        return error.problem
+    except (Exception, SystemExit) as error:  # the plugin's code may raise anything
         message = f"{type(error).__name__}: {error}"
     if message:
         where = f"{found[0].value} of {_distribution_name(found[0])}"
-        return PluginProblem(name, f"{where}: {message}", "repair the plugin or uninstall it")
+        return PluginProblem(name, f"{where}: {message}", REPAIR)
     assert isinstance(declared, Declaration)
     return declared
+
+
+def _read_values(name: str, declared: Declaration) -> None:
+    """Read the values of the plugin ``name``, such as its versions, which its guard checks.
+
+    Raises:
+        PluginError: a value is invalid.
+    """
+    for module, attribute, _ in _declared_backends_and_verifiers(declared):
+        target = plugin_object(name, declared, module, attribute)
+        for member, kind in vars(type(target)).items():
+            if isinstance(kind, property):
+                getattr(target, member)
+
+
+def plugin_owner(name: str) -> PluginOwner:
+    """Return the owner of the plugin ``name``, which an installed package registers."""
+    (found, *_) = plugin_entry_points()[name]
+    return PluginOwner(name, _distribution_name(found))
+
+
+def plugin_object(name: str, declared: Declaration, module: str, attribute: str) -> Any:
+    """Return the guard of the object ``attribute`` in a module of the plugin ``name``.
+
+    Its exceptions and invalid results are raised as ``PluginError``.
+
+    Raises:
+        PluginError: the module cannot be imported.
+    """
+    # Imported here, because most commands use no plugin.
+    from parc.backends.plugin_guard import call_plugin, guarded
+    from parc.backends.plugin_members import CHECKS
+
+    owner = plugin_owner(name)
+    target = call_plugin(
+        owner, f"module {module}", lambda: getattr(declared.module(module), attribute)
+    )
+    protocols = [
+        protocol
+        for other, kind, protocol in _declared_backends_and_verifiers(declared)
+        if (other, kind) == (module, attribute)
+    ]
+    # A backend that another one wraps is in a module of its own.
+    # Verifiers have members with the names of those of engines, and other arguments.
+    checks = CHECKS if attribute == BACKEND else {}
+    return guarded(target, owner, (*(protocols or [Framework]), *optional_parts()), checks)
 
 
 def shadowed_plugins(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
@@ -125,6 +158,8 @@ def _find_plugin_defect(name: str, declared: object) -> str:
     """Return the first defect of a loaded entry point; empty if the plugin is usable."""
     if not isinstance(declared, Declaration):
         return f"it is a {type(declared).__name__}, must be a parc.backends.declaration.Declaration"
+    if defect := find_type_defect(declared, Declaration, "DECLARATION is"):
+        return defect
     if declared.name != name:
         return f"it declares the name {declared.name!r:.60}, the entry point is called {name!r:.60}"
     if not _NAME.fullmatch(name) or name in RESERVED:
@@ -144,6 +179,8 @@ def _missing_members(declared: Declaration) -> Iterator[str]:
         lacking = [one for one in protocol_members(protocol) if not hasattr(target, one)]
         if target is None:
             yield f"the module {module} has no {attribute}"
+        elif isinstance(target, type):
+            yield f"{attribute} of {module} is a class, must be an object: {target.__name__}()"
         elif lacking:
             yield f"{attribute} of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
         elif attribute == BACKEND and (target.name != declared.name or not target.versions):
@@ -172,6 +209,7 @@ def _misspelled_members(target: object, label: str) -> Iterator[str]:
             yield f"{label} has {name}; rename it, or write {near[0]} of {optional[near[0]]}"
 
 
+@cache
 def optional_parts() -> tuple[type[Any], ...]:
     """Return the protocols of optional parts of backends; ``isinstance`` tests for such a part."""
     return tuple(

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.resources import files
-from typing import Literal, cast
+from types import ModuleType
+from typing import Any, Literal, cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.built_in import BUILT_IN
 from parc.backends.declaration import Declaration, JobKind, WrappedFramework
-from parc.backends.plugins import PluginProblem, load_plugin, plugin_names
+from parc.backends.plugin_error import PluginProblem
+from parc.backends.plugins import (
+    BACKEND,
+    VERIFIER,
+    load_plugin,
+    plugin_names,
+    plugin_object,
+    plugin_owner,
+)
 from parc.backends.verifier import Verifier
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Problem
 
 Role = Literal["train", "serve", "framework", "engine"]
 
+WITHOUT_EFFECT = "without_effect.yaml"
+"""File in the package of a backend with the fields of a spec that the backend cannot use."""
 _BY_NAME = {one.name: one for one in BUILT_IN}
 
 
@@ -134,17 +145,37 @@ def engine(name: str) -> Engine:
 def fields_without_effect(name: str) -> dict[str, str]:
     """Return spec field -> reason why the backend ``name`` cannot use the field.
 
-    The file ``without_effect.yaml`` in the backend's package contains these rows; the result is
+    The file ``WITHOUT_EFFECT`` in the backend's package contains these rows; the result is
     empty if there is no such file.
 
     Raises:
         KeyError: no usable backend has that name.
     """
     package = import_module(backend_declaration(name).package)
+    if name in _BY_NAME:
+        return _read_fields_without_effect(package)
+    from parc.backends.plugin_guard import call_plugin
+
+    def read() -> dict[str, str]:
+        return _read_fields_without_effect(package)
+
+    found: dict[str, str] = call_plugin(plugin_owner(name), WITHOUT_EFFECT, read)
+    return found
+
+
+def _read_fields_without_effect(package: ModuleType) -> dict[str, str]:
+    """Return the rows of the file ``without_effect.yaml`` in ``package``; empty without the file.
+
+    Raises:
+        ValueError: the file is not a mapping of texts.
+    """
     if not hasattr(package, "__path__"):  # a plugin that is a single module has no data files
         return {}
-    file = files(package) / "without_effect.yaml"
-    return dict(parse_table(file.read_text("utf-8"))) if file.is_file() else {}
+    file = files(package) / WITHOUT_EFFECT
+    rows = parse_table(file.read_text("utf-8")) if file.is_file() else {}
+    if not isinstance(rows, dict) or not all(isinstance(one, str) for one in rows.values()):
+        raise ValueError("the file must contain lines FIELD: REASON")
+    return dict(rows)
 
 
 def supported_versions(name: str) -> tuple[tuple[str, ...], str]:
@@ -161,13 +192,28 @@ def supported_versions(name: str) -> tuple[tuple[str, ...], str]:
 
 
 def verifier_of_backend(name: str) -> Verifier | None:
-    """Return the verifier of the backend ``name``; None if the backend declares none.
+    """Return the verifier of the backend ``name``.
 
-    Raises:
-        KeyError: no backend has that name.
+    None if the backend declares none, or if no usable backend has that name: the plugin that wrote
+    the files may not be installed.
     """
-    found = backend_declaration(name)
-    return cast(Verifier, found.module(found.verifier).VERIFIER) if found.verifier else None
+    found = find_backend_declaration(name)
+    if not isinstance(found, Declaration):
+        return None
+    return cast(Verifier, _load(name, found.verifier, VERIFIER)) if found.verifier else None
+
+
+def reader_of_backend(declared: Declaration, module: str, attribute: str) -> Any:
+    """Return the object ``attribute`` in a module of a backend: its linter, importers and so on.
+
+    Functions of a plugin raise ``PluginError`` for exceptions.
+    """
+    found = getattr(declared.module(module), attribute)
+    if declared.name in _BY_NAME:
+        return found
+    from parc.backends.plugin_guard import guard_callables
+
+    return guard_callables(found, plugin_owner(declared.name), attribute)
 
 
 def wrapped_framework_verifiers(name: str) -> dict[str, Verifier]:
@@ -178,7 +224,7 @@ def wrapped_framework_verifiers(name: str) -> dict[str, Verifier]:
     """
     found = backend_declaration(name)
     verified = ((one.framework, one.verifier) for one in found.wrapped_frameworks if one.verifier)
-    return {one: cast(Verifier, found.module(module).VERIFIER) for one, module in verified}
+    return {one: cast(Verifier, _load(name, module, VERIFIER)) for one, module in verified}
 
 
 def built_in_wrappers() -> tuple[tuple[str, str], ...]:
@@ -240,4 +286,15 @@ def _load_backend(name: str, module: str) -> object:
     """
     if not module:
         raise KeyError(name)
-    return backend_declaration(name).module(module).BACKEND
+    return _load(name, module, BACKEND)
+
+
+def _load(name: str, module: str, attribute: str) -> object:
+    """Return the object ``attribute`` in a module of the backend ``name``.
+
+    The object of a plugin has a guard, whose members raise ``PluginError`` for defects.
+    """
+    declared = backend_declaration(name)
+    if name in _BY_NAME:
+        return getattr(declared.module(module), attribute)
+    return plugin_object(name, declared, module, attribute)

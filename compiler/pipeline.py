@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parc.backends.base import ConfigPrograms
-from parc.backends.built_in import BUILT_IN
-from parc.backends.registry import backend, framework_of_problem, serving_backend
+from parc.backends.registry import backend, framework_of_problem
 from parc.compiler.catalog.library import Library
 from parc.compiler.checks.advise_batch import advise_batch
 from parc.compiler.checks.advise_faster_layout import (
@@ -27,6 +26,7 @@ from parc.compiler.checks.check_rank_order import has_valid_rank_order
 from parc.compiler.checks.check_tensor_parallel_settings import check_tensor_parallel_settings
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
+from parc.compiler.emit_files import emit_and_verify
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.estimate_run import complete_plan
 from parc.compiler.ir import (
@@ -36,7 +36,6 @@ from parc.compiler.ir import (
     LockedPlan,
     Plan,
     Problem,
-    ServingPlan,
     ServingProblem,
 )
 from parc.compiler.ir.frozen import frozen
@@ -46,6 +45,13 @@ from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.try_other_rank_order import (
     search_with_chosen_first,
     try_other_rank_order,
+)
+from parc.compiler.plugin_errors import (
+    ReportPluginErrors,
+    has_plugin,
+    plugins_among,
+    targets_of,
+    targets_of_tree,
 )
 from parc.compiler.resolve.check_dependent_settings import check_dependent_settings
 from parc.compiler.resolve.resolve_calibration import resolve_calibration
@@ -167,6 +173,26 @@ def _resolve_tree(
     tree: dict[str, Any], source: SpecSource, sink: Sink, after: Watch
 ) -> AnyProblem | None:
     """Return the problem of the spec in ``tree``; None after reporting errors."""
+    targets = targets_of_tree(tree)
+    with ReportPluginErrors(sink, targets):
+        is_valid = True
+        if plugins_among(targets):
+            from parc.compiler.check_plugins import check_plugins
+
+            is_valid = check_plugins(targets, sink)
+        problem = _resolve_sections(tree, source, sink, after)
+        return problem if is_valid else None
+    return None
+
+
+def _resolve_sections(
+    tree: dict[str, Any], source: SpecSource, sink: Sink, after: Watch
+) -> AnyProblem | None:
+    """Return the problem of the spec in ``tree``; None after reporting errors.
+
+    Raises:
+        PluginError: a target is a plugin with a defect.
+    """
     spec = validate_spec_tree(tree, sink)
     after("load_spec")
     library = _library_of(source)
@@ -271,11 +297,21 @@ def plan_job(
         locked = None
     else:
         problem = replace(problem, cluster=cluster)
-    if isinstance(problem, ServingProblem):
-        from parc.compiler.serving_pipeline import plan_service
+    plan: AnyPlan | None
+    with ReportPluginErrors(sink, targets_of(problem)):
+        if isinstance(problem, ServingProblem):
+            from parc.compiler.serving_pipeline import plan_service
 
-        return plan_service(problem, sink, after, locked)
-    return plan_problem(problem, sink, after, locked)
+            plan = plan_service(problem, sink, after, locked)
+        else:
+            plan = plan_problem(problem, sink, after, locked)
+        if plugins_among(targets_of(problem)):
+            from parc.compiler.check_plugin_plan import check_plugin_plan
+
+            check_plugin_plan(problem, plan, sink)
+        assert plan is not None or sink.failed(), "there is neither a plan nor an error"
+        return None if sink.failed() else plan
+    return None
 
 
 def plan_resolved(
@@ -337,15 +373,6 @@ def check_spec(source: SpecSource, overrides: Sequence[str], sink: Sink) -> None
         emit_plan(plan, sink, report=False)
 
 
-def has_plugin(plan: AnyPlan) -> bool:
-    """Return True if a target of ``plan`` is a plugin; its files are verified even in a dry run.
-
-    If files of PARC's own backends contradict each other, this is a bug in PARC and no mistake in
-    the spec. It is reported before such files are written.
-    """
-    return not {one.name for one in BUILT_IN}.issuperset(plan.problem.emit)
-
-
 def emit_plan(
     plan: AnyPlan,
     sink: Sink,
@@ -358,39 +385,8 @@ def emit_plan(
 
     The files are then verified by code that does not share code with the emitters. Contradictions
     are reported to ``sink``. If ``verify`` is False, the files are not verified and must not be
-    written.
+    written. After a defect of a plugin, which is reported too, the result is empty.
     """
-    if isinstance(plan, ServingPlan) and plan.pair is not None:
-        from parc.compiler.emit_pools import emit_pools
-
-        artifacts = emit_pools(plan, lambda pool: _emit_files(pool, after, report=report))
-    else:
-        artifacts = _emit_files(plan, after, report=report)
-    if verify:
-        from parc.compiler.verify.verify_pools import verify_output
-
-        verify_output({artifact.path: artifact.text for artifact in artifacts}, sink)
-        after("verify_plan")
-    return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
-
-
-def _emit_files(plan: AnyPlan, after: Watch, *, report: bool) -> tuple[Artifact, ...]:
-    """Return the files of a plan with one output folder."""
-    from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
-
-    artifacts = [plan_artifact(plan)]
-    if report:
-        from parc.compiler.report.page.report_page import report_artifact
-
-        artifacts.append(report_artifact(plan))
-    after("report")
-    for name in plan.problem.emit:
-        if isinstance(plan, ServingPlan):
-            artifacts += serving_backend(name).emit_serving(plan)
-        else:
-            artifacts += backend(name).emit(plan)
-        after(f"emit {name}")
-    # Last, because the lock file contains a digest of every other file.
-    artifacts.append(lock_artifact(plan, artifacts))
-    after("lock")
-    return tuple(artifacts)
+    with ReportPluginErrors(sink, plan.problem.emit):
+        return emit_and_verify(plan, sink, after, report=report, verify=verify)
+    return ()

@@ -226,6 +226,35 @@ def test_an_engine_without_constants_is_refused(site: Path, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("launcher", "file"),
+    [("slurm", "slurm/job.sbatch"), ("kubernetes", "kubernetes/leaderworkerset.yaml")],
+)
+def test_without_its_verifier_all_launchers_compile_with_a_warning(
+    site: Path, tmp_path: Path, launcher: str, file: str
+) -> None:
+    copy = shutil.copytree(site, tmp_path / "site")
+    declaration = copy / "parc_minserve" / "__init__.py"
+    text = declaration.read_text("utf-8")
+    assert '    verifier=".verify",\n' in text
+    declaration.write_text(text.replace('    verifier=".verify",\n', ""), encoding="utf-8")
+    spec, out = tmp_path / "spec.yaml", tmp_path / "out"
+    launch = 'launch: {kubernetes: {image: "registry/minserve:0.2"}}\n'
+    spec.write_text(SPEC.read_text("utf-8") + launch, encoding="utf-8")
+    run = runner(copy)
+    done = run("compile", spec, "-o", out, "--emit", f"minserve,rankmap,{launcher}")
+    assert done.returncode == 0, done.stdout
+    assert "its plugin declares no verifier" in done.stdout
+    assert "error[" not in done.stdout
+    for packages in (run, runner(tmp_path / "nothing")):
+        verified = packages("verify", out)
+        assert verified.returncode == 1
+        assert "PARC-A13" in verified.stdout
+        assert "error[" not in verified.stdout
+    (out / file).unlink()
+    assert "PARC-A03" in run("verify", out).stdout, "a missing file is found without a verifier"
+
+
 def test_its_own_constants_determine_the_estimate(
     parc: Parc, site: Path, out: Path, tmp_path: Path
 ) -> None:

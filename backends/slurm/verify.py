@@ -146,11 +146,12 @@ def compare_job_script(
 ) -> ScriptComparison | None:
     """Compare the commands of the job script with those that the plan needs.
 
-    Returns None if the framework's program is unknown.
+    Returns None if the program that the job starts is unknown, because the framework or engine has
+    no verifier.
     """
     try:
-        stop_test = _sigterm_stop_test(plan, artifacts)
-        if stop_test is None:
+        stop_test, launcher = _sigterm_stop_test(plan, artifacts), _script_per_host(plan, artifacts)
+        if stop_test is None or not launcher:
             return None
         homes = list(rack_name_by_host(plan, artifacts))
         racks = {home: str(number) for number, home in enumerate(dict.fromkeys(homes))}
@@ -162,7 +163,7 @@ def compare_job_script(
         texts = {
             "inherited": " ".join(map(shlex.quote, inherited)),
             "ranks": str(plan["placement"]["ranks_per_node"]),
-            "launcher": _script_per_host(plan, artifacts),
+            "launcher": launcher,
             "shape": shlex.quote(" ".join(runs)),
             "stop_test": stop_test,
             "gpu_support": "--rocm" if vendor == "amd" else "--nv",
@@ -229,7 +230,7 @@ def _is_serving(plan: Mapping[str, Any]) -> bool:
 
 
 def _script_per_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
-    """Return the script that the job runs on every host."""
+    """Return the script that the job runs on every host; empty if it is unknown."""
     problem = plan["problem"]
     if _is_serving(plan):
         names = (problem["framework"],)

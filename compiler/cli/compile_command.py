@@ -20,11 +20,11 @@ from parc.compiler.ir import AnyPlan
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import (
     emit_plan,
-    has_plugin,
     plan_resolved,
     resolve_for_plan,
     try_fixes_of_plan,
 )
+from parc.compiler.plugin_errors import has_plugin
 from parc.compiler.report.text.start_text import describe_missing_start, start_lines
 from parc.compiler.report.text.summary import summary_document, summary_text
 from parc.compiler.spec.reading.source import read_source

@@ -28,7 +28,36 @@ def report_exception(error: BaseException) -> int:
     if isinstance(error, OSError):
         click.echo(f"parc: {_error_text(error)}", err=True)
         return UNREADABLE
+    if "parc.backends.plugin_error" in sys.modules and _is_plugin_error(error):
+        return _report_plugin(error)
     return _report_bug(error)
+
+
+def _is_plugin_error(error: BaseException) -> bool:
+    from parc.backends.plugin_error import PluginError
+
+    return isinstance(error, PluginError)
+
+
+def _report_plugin(error: BaseException) -> int:
+    """Print the finding X23 of a plugin whose code failed outside of a spec."""
+    from parc.backends.plugin_error import CODE, PluginError
+    from parc.compiler.cli.command_steps import FOUND, show_findings
+    from parc.compiler.diagnostics import Sink, SpecPositions
+
+    assert isinstance(error, PluginError)
+    _show_traceback(error)
+    sink = Sink(SpecPositions(file="installed plugins"))
+    sink.report(CODE, error.problem.finding())
+    show_findings((sink,), "text", sys.stderr)
+    return FOUND
+
+
+def _show_traceback(error: BaseException) -> None:
+    if os.environ.get("PARC_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
 
 
 def _redirect_closed_stdout() -> None:
@@ -47,10 +76,7 @@ def _error_text(error: OSError) -> str:
 
 
 def _report_bug(error: BaseException) -> int:
-    if os.environ.get("PARC_DEBUG") == "1":
-        import traceback
-
-        traceback.print_exception(error, file=sys.stderr)
+    _show_traceback(error)
     where = _line_of_error(error)
     message = " ".join(str(error).split())[:200]
     click.echo(

@@ -6,7 +6,8 @@ defaults, because values measured on one engine are wrong for another.
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal
 
 from parc.compiler.ir.frozen import frozen
 
@@ -192,3 +193,59 @@ class EngineConstants:
     sharding: ShardingConstants
     states: StateConstants
     errors: EstimateErrors = EstimateErrors()
+
+
+SECONDS, COUNT, SHARE, BYTES = (0.0, 10.0), (1.0, 1e9), (0.0, 1.0), (0.0, 1e12)
+RANGES: dict[str, tuple[float, float]] = {
+    "scheduling.step_seconds": SECONDS,
+    "scheduling.sequence_seconds": SECONDS,
+    "scheduling.routed_layer_seconds": SECONDS,
+    "scheduling.max_running": COUNT,
+    "scheduling.max_batched_tokens": COUNT,
+    "arrivals.poll_steps": (0.0, 1000.0),
+    "arrivals.front_seconds": SECONDS,
+    "arrivals.admission_seconds": SECONDS,
+    "arrivals.prompt_expert_seconds": SECONDS,
+    "arrivals.option_steps": (0.0, 1000.0),
+    "memory.default_share": SHARE,
+    "memory.reserve_bytes": BYTES,
+    "memory.reserve_device_share": SHARE,
+    "memory.context_bytes": BYTES,
+    "memory.workspace_bytes_per_element": (0.0, 1e6),
+    "memory.default_block_tokens": (1.0, 1e6),
+    "sharding.vocab_multiple": (1.0, 1e6),
+    "states.bytes_per_element": (0.0, 16.0),
+    "states.pages.kernel_tokens": COUNT,
+    "states.pages.prefix_chunk_tokens": COUNT,
+    "states.pages.blocks_per_request": COUNT,
+    "states.pages.single_group_below": (0.0, 1e6),
+    "errors.ttft": (0.01, 5.0),
+    "errors.tpot": (0.01, 5.0),
+    "errors.tokens_per_second": (0.01, 5.0),
+}
+"""Key of a constant -> (smallest, largest) valid number. The bounds are far from those of any
+engine: a number outside of them has another unit, or would never let a simulation end."""
+
+
+def find_range_defect(constants: object) -> str:
+    """Return the first constant that is outside of its range; empty if there is none.
+
+    The text names the key, its value and the range.
+    """
+    for key, value in _numbers(constants, ""):
+        low, high = RANGES[key]
+        if not low <= value <= high:  # not so for NaN either
+            return f"{key} is {value:g}, must be from {low:g} to {high:g}"
+    return ""
+
+
+def _numbers(part: Any, path: str) -> list[tuple[str, float]]:
+    """Return (dotted key, value) of each number in ``part``, whose key is ``path``."""
+    if isinstance(part, int | float) and not isinstance(part, bool):
+        return [(path, part)]
+    if not is_dataclass(part):
+        return []
+    found = []
+    for one in fields(part):
+        found += _numbers(getattr(part, one.name), f"{path}.{one.name}".strip("."))
+    return found

@@ -15,6 +15,39 @@ ALL_LAYOUT_FIELDS = tuple(field.name for field in fields(Layout))
 WORLD_FIELDS = ("tp", "cp", "pp", "dp_replicate", "dp_shard", "gtp")
 """Names of the fields from which ``Layout.world`` is computed."""
 
+DECIDED_BY: dict[str, tuple[str, ...]] = {
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "pp": ("pp",),
+    "vpp": ("vpp",),
+    "dp_replicate": ("dp",),
+    "dp_shard": ("dp",),
+    "ep": ("ep",),
+    "etp": ("etp",),
+    "micro_batch": ("micro_batch",),
+    "schedule": ("vpp",),
+    "sequence_parallel": ("tp",),
+    "zero_stage": (),
+    "recompute": ("level",),
+    "split": ("pp", "vpp"),
+    "order": (),
+    "cp_comm": ("tp", "cp"),
+    "cp_a2a": ("tp", "cp"),
+    "offload": (),
+    "zero_plus": (),
+    "cuda_graphs": (),
+    "gtp": (),
+    "egtp": (),
+}
+"""For each field of a layout, the choices of the search that determine it within a search space. A
+space has one value of each field without such a choice."""
+
+
+def readable_fields(reads: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the fields whose values follow from those of ``reads`` within a search space."""
+    known = {name for one in reads for name in DECIDED_BY[one]}
+    return tuple(name for name, choices in DECIDED_BY.items() if known.issuperset(choices))
+
 
 @frozen
 class Rule:

@@ -114,18 +114,29 @@ def _has_efficiency_factors(
     Otherwise the missing factors are reported (K08). A calibration for another software stack is
     reported too (Q08).
     """
-    from parc.backends.registry import framework
+    from parc.backends.registry import framework, is_built_in
 
     stack, generation = framework(targets.framework).stack, cluster.generation
     check_calibration_stack(calibration, cluster.gpu, stack, sink)
     if stack.efficiency_for(generation) is not None:
         return True
     file = generation.file or f"generations/{generation.name}.yaml"
+    known = ", ".join(sorted(generation.efficiency))
     finding = Finding(
         f"{file}: efficiency.{stack.name} is missing, but {targets.framework} needs this section",
         label=f"no efficiency factors for {targets.framework} on this GPU generation",
-        help=f"{file} has factors for: {', '.join(sorted(generation.efficiency))}",
+        help=f"{file} has factors for: {known}",
     )
+    if not is_built_in(targets.framework):
+        # A plugin cannot change the files of the catalog.
+        finding = Finding(
+            f"{targets.framework} has no efficiency factors for GPUs of generation "
+            f"{generation.name}",
+            label=f"its stack {stack.name} has no row for {generation.name} and no like",
+            help=f"the plugin can set rows={{{generation.name!r}: Efficiency(...)}} in its "
+            f"KernelStack, or like= to one of: {known}",
+            targets=(targets.framework,),
+        )
     sink.report("K08", finding, at="cluster.gpu")
     return False
 

@@ -305,7 +305,7 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
         else:
             return constants
     finding = Finding(
-        f"{target.name} does not declare the constants that its estimate needs",
+        f"{target.name} does not declare valid constants for its estimate",
         label=missing,
         help="declare the constants in constants.yaml of "
         f"{backend_declaration(target.name).package}; "

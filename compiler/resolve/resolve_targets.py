@@ -176,7 +176,7 @@ def resolve_version(name: str, requested: str | None, sink: Sink) -> str | None:
     If ``requested`` is None, return the default version of the backend ``name``. Return None if the
     backend is unknown or does not support the version (X18).
     """
-    from parc.backends.registry import supported_versions
+    from parc.backends.registry import is_built_in, supported_versions
 
     try:
         supported, default = supported_versions(name)
@@ -190,7 +190,9 @@ def resolve_version(name: str, requested: str | None, sink: Sink) -> str | None:
         return max(fits, key=len)
     finding = Finding(
         f"{name} version {requested[:60]} is not supported",
-        label="PARC has no flag table for this version",
+        label="PARC has no flag table for this version"
+        if is_built_in(name)
+        else "the plugin does not declare this version",
         help=f"valid values: {', '.join(supported)}",
         fix=f'versions.{name}: "{default}"',
     )

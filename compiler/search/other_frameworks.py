@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from parc.backends.base import Framework
+from parc.backends.plugin_error import PluginError
 from parc.backends.registry import (
     backend_declaration,
     fields_without_effect,
@@ -64,10 +65,14 @@ def _supporting(problem: Problem, layout: Layout, path: str) -> Iterator[str]:
         version = supported_versions(name)[1]
         versions = tuple(sorted({**dict(problem.versions), name: version}.items()))
         moved = replace(problem, framework=name, versions=versions)
-        unused = path in fields_without_effect(name) or not _is_declared(name, path)
-        is_other = name != problem.framework and not unused
-        if is_other and accepts(framework(name), moved, layout):
-            yield name
+        if name == problem.framework:
+            continue
+        try:
+            used = path not in fields_without_effect(name) and _is_declared(name, path)
+            if used and accepts(framework(name), moved, layout):
+                yield name
+        except PluginError:
+            continue  # a plugin that the spec does not name must not hide the finding
 
 
 def _is_declared(name: str, path: str) -> bool:

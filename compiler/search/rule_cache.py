@@ -12,36 +12,10 @@ from operator import itemgetter
 from typing import Any
 
 from parc.compiler.ir import PipelineSplit, Problem
-from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.rule import DECIDED_BY, Rule
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint, ParallelSizes
 from parc.compiler.search.stage_shapes import StageShape
 from parc.compiler.search.time_cache import MeshTimes
-
-DECIDED_BY: dict[str, tuple[str, ...]] = {
-    "tp": ("tp",),
-    "cp": ("cp",),
-    "pp": ("pp",),
-    "vpp": ("vpp",),
-    "dp_replicate": ("dp",),
-    "dp_shard": ("dp",),
-    "ep": ("ep",),
-    "etp": ("etp",),
-    "micro_batch": ("micro_batch",),
-    "schedule": ("vpp",),
-    "sequence_parallel": ("tp",),
-    "zero_stage": (),
-    "recompute": ("level",),
-    "split": ("pp", "vpp"),
-    "order": (),
-    "cp_comm": ("tp", "cp"),
-    "cp_a2a": ("tp", "cp"),
-    "offload": (),
-    "zero_plus": (),
-    "cuda_graphs": (),
-    "gtp": (),
-    "egtp": (),
-}
-"""For each field of a layout, the fields of a point that determine it within one search space."""
 
 MESH = frozenset(("tp", "cp", "pp", "dp", "ep", "etp"))
 LOOPS: tuple[tuple[str, frozenset[str]], ...] = (

@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from parc.backends.plugin_error import PluginError
 from parc.backends.registry import backend_declaration
 from parc.backends.verifier import (
     DerivedGroups,
@@ -57,6 +58,9 @@ ABSENT = "missing, or not a regular file (a link, a folder)"
 SERVING_COLUMN = "replica"
 """Column that only the rank maps of serving jobs have."""
 T = TypeVar("T")
+DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
+"""Exceptions of code that reads an edited file; ``PluginError`` has one of them as its cause if the
+code is that of a plugin."""
 
 
 @frozen
@@ -89,7 +93,9 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         sink.report("A03", f"the folder has neither {TABLE} nor a framework's file to verify")
     missing = dict(missing_files(artifacts, folder.verifiers.values()))
     if folder.lock is not None:
-        serving = folder.engine is not None and framework is None
+        # The engine is unknown if its plugin has no verifier or is not installed.
+        serves = folder.engine is not None or _is_of_service(folder.lock)
+        serving = serves and framework is None
         promised = expected_files(folder.lock, folder.verifiers, serving)
         # Merged last, a script that needs the file is named as the user in place of the lock.
         missing = {file: LOCK for file in promised if file not in artifacts} | missing
@@ -198,6 +204,12 @@ def _verify_settings(folder: _EmittedFolder) -> None:
         report_settings(folder.framework)
 
 
+def _is_of_service(lock: Mapping[str, Any]) -> bool:
+    """Return True if ``lock`` contains the layout of a serving job."""
+    layout = lock["decisions"].get("layout")
+    return isinstance(layout, Mapping) and "replicas" in layout
+
+
 def _has_engine_file(folder: _EmittedFolder) -> bool:
     return folder.engine is not None and folder.engine.file in folder.artifacts
 
@@ -214,7 +226,9 @@ def _report_malformed(
         return run()
     except MalformedFileError as error:
         file, line, message = error.file, error.line, error.message
-    except (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError):
+    except (*DAMAGED, PluginError) as error:
+        if isinstance(error, PluginError) and not isinstance(error.__cause__, DAMAGED):
+            raise
         edited = next(_edited_files(folder), None) if folder is not None else None
         if edited is None:
             raise

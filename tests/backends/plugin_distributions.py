@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -67,3 +68,58 @@ def forget_plugins() -> None:
     """Scan the installed distributions again on the next look-up."""
     plugins.plugin_entry_points.cache_clear()
     plugins.load_plugin.cache_clear()
+
+
+DELEGATE = '''\
+"""@NAME@: behaves like @BASE@, with the members below."""
+
+from dataclasses import replace
+
+from parc.backends import registry
+from parc.backends.declaration import Declaration
+from parc.compiler.diagnostics import Finding
+from parc.compiler.ir import Artifact, GroupFamily, KernelStack, Mesh
+from parc.compiler.ir.gpu_generation import Efficiency
+from parc.compiler.ir.rule import Rule
+
+NAME, FILE = "@NAME@", "@NAME@/settings.txt"
+BASE = registry.@ROLE@("@BASE@")
+
+
+class Backend:
+    name = NAME
+    host_script = FILE
+
+    def emit(self, plan):
+        return (Artifact(FILE, "tp\\n"),)
+
+    def emit_serving(self, plan):
+        return (Artifact(FILE, "tp\\n"),)
+
+    def constants(self):
+        return replace(BASE.constants(), name=NAME)
+
+    def __getattr__(self, name):
+        return getattr(BASE, name)
+@MEMBERS@
+
+BACKEND = Backend()
+DECLARATION = Declaration(
+    name=NAME, package=__name__, @MODULE@=__name__, binds_layout=True, spec_fields=("job", "layout", "model")@DECLARED@
+)
+'''
+"""Module of a framework or engine that passes most members to a built-in one."""
+
+
+def delegating_module(
+    base: str, members: str = "", *, declared: str = "", serves: bool = False
+) -> str:
+    """Return the module of a backend that behaves like ``base``, for ``write_distribution``.
+
+    ``members`` is code of further members, and ``declared`` further arguments of the declaration.
+    """
+    code = DELEGATE.replace("@ROLE@", "engine" if serves else "framework")
+    code = code.replace("@MODULE@", "serving" if serves else "training")
+    code = code.replace("@BASE@", base).replace("@DECLARED@", declared and f", {declared}")
+    code = code.replace("@MEMBERS@", indent(members, "    "))
+    return code.replace("{", "{{").replace("}", "}}").replace("@NAME@", "{name}")

@@ -14,8 +14,7 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Problem, Search
-from parc.compiler.ir.rule import ALL_LAYOUT_FIELDS
-from parc.compiler.search.rule_cache import DECIDED_BY
+from parc.compiler.ir.rule import ALL_LAYOUT_FIELDS, DECIDED_BY
 from parc.compiler.search.search_layouts import search_layouts
 from tests.compiled import planned
 from tests.every_layout import enumerate_layouts

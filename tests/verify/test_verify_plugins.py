@@ -175,6 +175,31 @@ def test_a_defective_verifier_is_a_diagnostic(
     assert message in result.output
 
 
+def test_a_verifier_that_fails_is_a_defect_of_the_plugin_or_of_an_edited_file(
+    folder: Path,
+) -> None:
+    # The verifier expects an integer, as the backend writes it, and does no checks.
+    careless = FRAMEWORK.replace("positive_sizes(FILE, json.loads(text))", "json.loads(text)")
+    write_distribution(folder, "mylab", careless)
+    assert parc(folder, *COMPILE).exit_code == 0
+    sizes = folder / "out" / "mylab" / "sizes.json"
+    sizes.write_text("[]", encoding="utf-8")
+    result = parc(folder, *VERIFY)
+    assert result.exit_code == 1
+    assert "PARC-A04" in result.output
+
+
+def test_a_verifier_that_always_fails_stops_the_compile(folder: Path) -> None:
+    code = FRAMEWORK.replace("MeshSizes(**positive_sizes(FILE, json.loads(text)))", "1 / 0")
+    write_distribution(folder, "mylab", code)
+    for command in (COMPILE, CHECK):
+        result = parc(folder, *command)
+        assert result.exit_code == 1
+        assert "PARC-X23" in result.output
+        assert "of parc-mylab 1.0 raised ZeroDivisionError" in result.output
+    assert not (folder / "out").exists()
+
+
 def test_every_built_in_backend_has_a_verifier_with_all_members() -> None:
     from parc.backends.plugins import protocol_members
 

@@ -8,6 +8,7 @@ import click
 
 from parc.compiler.cli import command_steps, options
 from parc.compiler.diagnostics.sink import Sink
+from parc.compiler.ir.finding import SpecPositions
 
 
 @click.command("backends")
@@ -26,7 +27,7 @@ def command(ctx: click.Context, style: str) -> None:
         strategy_matrix_text,
     )
 
-    sink = Sink()
+    sink = Sink(SpecPositions(file="installed plugins"))
     if style == "json":
         records = backend_records(sink)
         document = {"format": 1, "backends": records, "strategies": strategies_by_target(True)}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any, Literal
 
-from parc.backends.registry import backend_declaration
+from parc.backends.registry import backend_declaration, reader_of_backend
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.diff.changes import (
@@ -197,9 +197,9 @@ def _checkpoint_comparison(framework: str) -> Callable[[DiffSide, DiffSide], Che
         return None
     if not found.checkpoints:
         return None
-    compare: Callable[[DiffSide, DiffSide], Checkpoint] = found.module(
-        found.checkpoints
-    ).compare_checkpoints
+    compare: Callable[[DiffSide, DiffSide], Checkpoint] = reader_of_backend(
+        found, found.checkpoints, "compare_checkpoints"
+    )
     return compare
 
 

@@ -29,7 +29,9 @@ from parc.backends.registry import (
     wrapped_framework,
 )
 from parc.backends.shared.strategies import STRATEGIES
+from parc.compiler.check_plugins import check_engine_members, check_plugins, check_tables
 from parc.compiler.diagnostics import Sink
+from parc.compiler.plugin_errors import ReportPluginErrors, plugins_among
 from parc.compiler.report.formatting import table
 
 
@@ -43,6 +45,8 @@ def backend_records(sink: Sink) -> list[dict[str, Any]]:
         found = find_backend_declaration(name)
         if isinstance(found, Declaration):
             records.append(_backend_record(found))
+            if plugins_among((name,)):
+                _check_plugin(found, sink)
         elif found is not None:
             sink.report("X23", found.finding())
     # A plugin with the name of a built-in backend is never loaded, so all_backend_names() lists the
@@ -65,6 +69,14 @@ def backend_text(sink: Sink) -> str:
         for one in backend_records(sink)
     ]
     return table(("name", "versions", "default", "jobs", "emits"), rows, left=5)
+
+
+def _check_plugin(declared: Declaration, sink: Sink) -> None:
+    """Report the defects of a plugin that show without a spec (X23, V32, V33)."""
+    with ReportPluginErrors(sink, (declared.name,)):
+        check_tables(declared.name, sink)
+        if check_plugins((declared.name,), sink) and declared.is_engine:
+            check_engine_members(declared.name, sink)
 
 
 def _backend_record(declaration: Declaration) -> dict[str, Any]:

@@ -128,6 +128,7 @@ def _effect_lines(path: str) -> list[str]:
     The lines list the targets and job types for which the field has no effect. For a field of
     ``launch``, a further line lists the targets that use the field.
     """
+    from parc.backends.plugin_error import PluginError
     from parc.backends.registry import all_declarations, fields_without_effect
     from parc.backends.spec_fields import uses_spec_field
     from parc.compiler.resolve.check_unused_settings import is_path_in_fields
@@ -138,10 +139,14 @@ def _effect_lines(path: str) -> list[str]:
         lines.append(f"effect: none in serving jobs: {UNUSED_IN_SERVICES[path]}")
     targets: dict[str, list[str]] = {}
     for one in all_declarations():
-        reason = fields_without_effect(one.name).get(path)
-        if reason is None and one.binds_layout and path.startswith(("job.", "model.")):
-            declared = uses_spec_field(one.name, path)
-            reason = None if declared else "the plugin does not declare the field"
+        try:
+            reason = fields_without_effect(one.name).get(path)
+            if reason is None and one.binds_layout and path.startswith(("job.", "model.")):
+                declared = uses_spec_field(one.name, path)
+                reason = None if declared else "the plugin does not declare the field"
+        except PluginError as error:
+            lines.append(f"effect: unknown with {one.name}: {error}")
+            continue
         if reason is not None:
             targets.setdefault(reason, []).append(one.name)
     lines += [f"effect: none with {', '.join(names)}: {why}" for why, names in targets.items()]

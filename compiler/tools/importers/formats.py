@@ -7,7 +7,12 @@ from functools import cache
 from typing import Any
 
 from parc.backends.declaration import Declaration, JobKind
-from parc.backends.registry import all_declarations, backend_declaration, default_targets
+from parc.backends.registry import (
+    all_declarations,
+    backend_declaration,
+    default_targets,
+    reader_of_backend,
+)
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
@@ -60,7 +65,7 @@ def importers_by_backend() -> tuple[BackendImporters, ...]:
 def declared_importers() -> tuple[tuple[Declaration, BackendImporters], ...]:
     """Return (backend, its import formats) for each backend that can import launch files."""
     return tuple(
-        (one, one.module(module).IMPORTERS)
+        (one, reader_of_backend(one, module, "IMPORTERS"))
         for one in all_declarations()
         for module in one.importers
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
+from parc.backends.plugin_error import first_recognizing
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.tools.importers.flags import (
     FlagField,
@@ -112,7 +114,8 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     words = launch_words(reading)
     read_script(words, reading)
     lines = [(one, of.launch_lines) for one, of in declared_importers() if of.launch_lines]
-    backend, launch = next((one for one in lines if one[1].recognizes(words)), (None, None))
+    tests = ((one, partial(one[1].recognizes, words)) for one in lines)
+    backend, launch = first_recognizing(tests, sink) or (None, None)
     if backend is not None and launch is not None:
         launch.read(framework_words(words), reading)
         if targets := targets_of_launch(reading.spec, backend):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
-from parc.compiler.diagnostics import Finding
+from parc.backends.plugin_error import first_recognizing
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.resolve.resolve_targets import resolve_version
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
 from parc.compiler.tools.importers.script_commands import find_program_of_others
@@ -37,7 +39,9 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
     # Mistakes with Slurm and torchrun do not depend on the framework, so check them in any case.
     script = read_script(text, name)
     lint_launch(script, sink)
-    kind = _detect_script_backend(script) if options.framework == "auto" else options.framework
+    kind = options.framework
+    if kind == "auto":
+        kind = _detect_script_backend(script, sink)
     if kind == "" and not options.allow_unknown:
         _report_unknown(script, sink)
     linter = linters_by_backend().get(kind)
@@ -135,12 +139,15 @@ def _detect_config_backend(text: str) -> str:
     configs = {
         name: one for name, one in linters_by_backend().items() if isinstance(one, ConfigLinter)
     }
-    return next((name for name, one in configs.items() if one.recognizes(text)), "")
+    tests = ((name, partial(one.recognizes, text)) for name, one in configs.items())
+    # A linter that fails is reported only for scripts, which have no other linters after them.
+    return first_recognizing(tests, Sink()) or ""
 
 
-def _detect_script_backend(script: LintedScript) -> str:
+def _detect_script_backend(script: LintedScript, sink: ScriptSink) -> str:
     """Return the name of the backend that a script starts; empty if the script shows none."""
     scripts = {
         name: one for name, one in linters_by_backend().items() if isinstance(one, ScriptLinter)
     }
-    return next((name for name, one in scripts.items() if one.recognizes(script)), "")
+    tests = ((name, partial(one.recognizes, script)) for name, one in scripts.items())
+    return first_recognizing(tests, sink) or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from parc.backends.registry import all_declarations
+from parc.backends.registry import all_declarations, reader_of_backend
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
@@ -38,4 +38,4 @@ Linter = ScriptLinter | ConfigLinter
 def linters_by_backend() -> dict[str, Linter]:
     """Return the linter of each backend that declares one, by the name of the backend."""
     declared = [one for one in all_declarations() if one.linter]
-    return {one.name: one.module(one.linter).LINTER for one in declared}
+    return {one.name: reader_of_backend(one, one.linter, "LINTER") for one in declared}
