@@ -19,7 +19,7 @@ from tests.compiled import planned
 from tests.project_files import ROOT
 
 FP8_DECLARED = (DECLARATION, '"job.seed"', '"job.seed", "job.precision", "job.moe_dispatcher"')
-NO_FIELDS = (DECLARATION, "    spec_fields=(", "    launch_fields=(")
+NO_FIELDS = (DECLARATION, "    spec_fields=(", "    spec_fields=() and (")
 WHOLE_MODEL = (DECLARATION, '"model.layers", ', '"model", "model.layers", ')
 
 
