@@ -57,7 +57,7 @@ def basis_of_training(problem: Problem) -> EstimateBasis:
         text = f"factors of {stack.like} {where}, borrowed: no published run of {name} {where}"
         return EstimateBasis("borrowed", stack.like, sources, False, text)
     sources = generation.fitted_sources.get(name, 0)
-    if not is_built_in(target.name):
+    if not is_built_in(problem.framework):
         text = f"factors of {name} {where}, borrowed: no published run of {target.name} {where}"
         return EstimateBasis("borrowed", name, sources, False, text)
     runs = f"published runs of {format_count(sources, 'source')}" if sources else "no published run"

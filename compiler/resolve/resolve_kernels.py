@@ -24,7 +24,7 @@ def cost_model_for(
     """
     kernels = calibrated_kernels(kernel_fit_of_cluster(problem.cluster), problem)
     stack, generation = framework.stack, problem.cluster.generation
-    if row is None and stack.origin(generation) == "runs" and not is_built_in(framework.name):
+    if row is None and stack.origin(generation) == "runs" and not is_built_in(problem.framework):
         # The runs in the catalog are those of other frameworks with this stack.
         found = efficiency_for_stack(generation, stack)
         row = replace(found, measured=False, measured_launches=False)

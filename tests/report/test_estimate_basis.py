@@ -93,6 +93,12 @@ def test_published_runs_are_counted() -> None:
     assert basis.sources == HOPPER.fitted_sources["transformer-engine"]
 
 
+def test_a_framework_that_another_backend_starts_has_its_own_runs() -> None:
+    tree = minitrain.spec(emit=["accelerate", "deepspeed"], launch={"program": "train.py"})
+    basis = estimate_basis(plan_of(tree))
+    assert (basis.kind, basis.name, basis.measured) == ("runs", "torch-eager", True)
+
+
 def service(monkeypatch: pytest.MonkeyPatch, **errors: float | str) -> ServingPlan:
     constants = replace(VLLM, errors=EstimateErrors(**errors)) if errors else VLLM  # type: ignore[arg-type]
     monkeypatch.setattr(Vllm, "constants", lambda _: constants)
