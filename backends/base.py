@@ -356,7 +356,7 @@ class ServingGroups(Protocol):
         """Return the device mesh of ``layout`` in the engine's rank order; replicas vary slowest.
 
         The mesh must have the axes tp, cp (with the size ``layout.pcp``), pp, dp and replica, even
-        those of size 1. PARC reports any other mesh as V33.
+        those of size 1. tp varies fastest, then cp. PARC reports any other mesh as V33.
         """
 
     def group_families(

@@ -87,6 +87,11 @@ class Declaration:
     launch_fields: tuple[str, ...] = LAUNCH
     """Fields below ``launch`` of the spec that affect the emitted files; the name of a section
     stands for all of its fields. If a spec sets a field that no target uses, PARC warns (E13)."""
+    spec_fields: tuple[str, ...] = ()
+    """Fields of ``job``, ``model`` and ``layout`` of the spec that the files of a framework or an
+    engine contain, or that its rules check, such as ``job.seed``; the name of a section stands for
+    all of its fields. Fields in the tables ``fields.yaml`` and ``flags.yaml`` of the package need
+    no entry. PARC rejects a spec that sets any other field (E11). Only plugins need it."""
     srun_options: tuple[str, ...] = ()
     """Options with which scripts of PARC start the launcher by srun, such as ``--mpi=pmix``; the
     import of a script does not report them."""

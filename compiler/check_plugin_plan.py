@@ -14,7 +14,7 @@ from typing import Any
 from parc.backends.plugin_error import CODE, REPAIR, PluginProblem
 from parc.backends.plugin_members import mesh_defect
 from parc.backends.plugins import plugin_owner
-from parc.backends.registry import engine, framework_of_problem
+from parc.backends.registry import engine
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan, AnyProblem, Artifact, Plan, Problem, ServingPlan
 from parc.compiler.ir.serving import POOLS
@@ -55,11 +55,10 @@ def _report_plan(plan: AnyPlan, problem: AnyProblem, sink: Sink) -> None:
     name = problem.framework
     if isinstance(plan, Plan):
         assert isinstance(problem, Problem)
-        offered = _check_rank_order(plan, sink)
         ignored = [*_ignored_values(plan)]
         expert = plan.placement.expert if problem.model.experts is not None else None
         mesh = mesh_defect(plan.layout, plan.placement.dense, expert)
-        if mesh and offered and not ignored:
+        if mesh and not ignored:
             _report(name, f"gives this layout wrong meshes: {mesh}", problem, sink)
         numbers = [*_training_numbers(plan)]
     else:
@@ -76,22 +75,6 @@ def _report_plan(plan: AnyPlan, problem: AnyProblem, sink: Sink) -> None:
 def _report(name: str, defect: str, problem: AnyProblem, sink: Sink) -> None:
     message = f"{plugin_owner(name).distribution} {defect}"
     report_problem(PluginProblem(name, message, REPAIR), targets_of(problem), sink)
-
-
-def _check_rank_order(plan: Plan, sink: Sink) -> bool:
-    """Return True if the framework offers the rank order of the spec; otherwise report it (E11)."""
-    fixed = plan.problem.pins.order
-    valid = framework_of_problem(plan.problem).rank_orders(plan.problem)
-    if fixed in (None, *valid):
-        return True
-    finding = Finding(
-        f"{plan.problem.framework} does not support the rank order {fixed}",
-        help=f"valid values: {', '.join(valid)}",
-        fix=f"layout.order: {valid[0]}",
-        targets=(plan.problem.framework,),
-    )
-    sink.report("E11", finding, at="layout.order")
-    return False
 
 
 def _ignored_values(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -17,10 +17,12 @@ from parc.compiler.checks.advise_faster_layout import (
     advise_lower_precision,
     advise_riskier_layout,
 )
+from parc.compiler.checks.check_declared_fields import has_declared_fields
 from parc.compiler.checks.check_group_sizes import check_group_sizes
 from parc.compiler.checks.check_memory import check_host_memory, check_memory
 from parc.compiler.checks.check_placement import check_placement
 from parc.compiler.checks.check_profile import check_profile
+from parc.compiler.checks.check_rank_order import has_valid_rank_order
 from parc.compiler.checks.check_tensor_parallel_settings import check_tensor_parallel_settings
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
@@ -213,9 +215,12 @@ def _resolve_sections(
             calibration = resolve_calibration(spec.cluster, cluster, library, sink)
             problem = resolve_problem(spec, model, cluster, sink, calibration)
             after("resolve_problem")
-        if problem is None or _needs_all_fields(problem):
+        needs_all = problem is None or _needs_all_fields(problem)
+        if needs_all:
             sink.extend(left_out)
-        return problem
+        if problem is None or not has_declared_fields(spec, problem, sink, needs_all=needs_all):
+            return None
+        return problem if has_valid_rank_order(problem, sink) else None
     # An engine reads the config.json of the model itself, so it leaves nothing out.
     if model is None or cluster is None:
         return None
@@ -223,7 +228,7 @@ def _resolve_sections(
 
     service = resolve_serving(spec, model, cluster, library, sink)
     after("resolve_service")
-    return service
+    return service if has_declared_fields(spec, service, sink) else None
 
 
 def plan_problem(

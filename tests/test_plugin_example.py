@@ -108,6 +108,7 @@ def test_its_plan_is_compiled_and_verified(parc: Parc, out: Path) -> None:
             "error[PARC-A02]: hosts are r01n02 r01n01 in minserve/serve.sh",
         ),
         ("--first-rank 8 -> --first-rank 0", "error[PARC-A05]: 8 ranks of rankmap.csv differ"),
+        ("--max-requests 256 -> --max-requests 8", "error[PARC-A14]: limits.max_num_seqs"),
         ("common=( -> shared=(", "error[PARC-A04]: minserve/serve.sh cannot be read"),
     ],
 )
@@ -182,6 +183,17 @@ def test_its_rules_and_undeclared_strategies_are_enforced(parc: Parc, tmp_path: 
         assert done.returncode == 1
         assert re.findall(r"^error\[PARC-(\w+)\]", done.stdout, re.MULTILINE) == [code]
         assert f"= fix:  {fix}" in done.stdout
+
+
+def test_number_formats_without_kernels_are_refused(parc: Parc) -> None:
+    for setting, message in (
+        ("job.kv_precision=fp16", "minserve has no kernels for fp16 KV cache"),
+        ("job.precision=int4", "minserve has no kernels for int4 weights"),
+    ):
+        own = ("--set", "job.checkpoint=/models/own", "--set", "job.precision=bf16")
+        done = parc("check", SPEC, *own, "--set", setting)
+        assert done.returncode == 1
+        assert message in done.stdout
 
 
 def test_other_launchers_start_its_script(parc: Parc, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ DECLARATION = "parc.backends.declaration"
 VERIFIER = "parc.backends.verifier"
 PLUGIN_ERROR = "parc.backends.plugin_error"
 VERIFY = "parc.compiler.verify"
+SPEC_FIELDS = "parc.backends.spec_fields"
 STRATEGIES = "parc.backends.shared.strategies"
 COST = "parc.compiler.cost"
 SPEC = "parc.compiler.spec"
@@ -63,13 +64,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     PLACEMENT: (IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, BASE),
     SEARCH: (
         *(IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, PLACEMENT),
-        *(BASE, REGISTRY, STRATEGIES, PLUGIN_ERROR),
+        *(BASE, REGISTRY, SPEC_FIELDS, STRATEGIES, PLUGIN_ERROR),
     ),
     "parc.compiler.checks": (
-        *(IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, PLACEMENT, SEARCH),
-        *(BASE, REGISTRY),
+        *(IR, DIAGNOSTICS, SPEC, COST, TOPOLOGY, RESOLVE, EVALUATE, PLACEMENT, SEARCH),
+        *(BASE, REGISTRY, SPEC_FIELDS),
     ),
-    VERIFY: (IR, DIAGNOSTICS, BUILT_IN, DECLARATION, REGISTRY, VERIFIER, PLUGIN_ERROR),
+    VERIFY: (IR, DIAGNOSTICS, BUILT_IN, DECLARATION, REGISTRY, SPEC_FIELDS, VERIFIER, PLUGIN_ERROR),
     "parc.compiler.writer": (IR, DIAGNOSTICS, BUILT_IN, REGISTRY),
     "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS, SHELL, DIFF),
     "parc.templates": (),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+from parc.backends.spec_fields import uses_spec_field
 from parc.compiler.checks.check_memory import describe_covering_headroom, describe_recompute
 from parc.compiler.cost.memory.peak import HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -124,6 +125,8 @@ def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> No
     # The user decided on an explicit dispatcher, so no advice is given.
     if problem.job.moe_dispatcher != "auto" or layout.ep == 1:
         return
+    if not uses_spec_field(problem.framework, "job.moe_dispatcher"):
+        return
     now = plan.estimate.time.total_seconds
     offers = (
         (
@@ -156,6 +159,8 @@ def advise_lower_precision(cost_model: CostModel, plan: Plan, sink: Sink) -> Non
     """
     problem, layout = plan.problem, plan.layout
     if problem.job.precision != "bf16" or sink.positions.is_path_in_spec("job.precision"):
+        return
+    if not uses_spec_field(problem.framework, "job.precision"):
         return
     now, offers = plan.estimate.time.total_seconds, list[tuple[float, Precision]]()
     for precision in EIGHT_BIT:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from parc.backends.base import Framework
 from parc.backends.shared.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding
@@ -32,6 +34,61 @@ def _explain_tp_across_domains(problem: Problem, layout: Layout) -> Finding:
         label=f"{large} % {small} = {large % small}, must be 0",
         help=f"valid tp within one domain: {format_values(valid)}",
         fix=f"layout.tp: {max(n for n in valid if n <= layout.tp)}",
+        causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
+    )
+
+
+def _domain_rule_of_mesh(framework: Framework) -> Rule:
+    """Return rule T02 for a framework in whose rank orders other axes vary faster than tp.
+
+    The ranks of a tensor-parallel group are then not consecutive.
+    """
+
+    def crosses_domains(problem: Problem, layout: Layout) -> bool:
+        axis = framework.device_meshes(layout)[0].axis_by_name("tp")
+        if axis.stride == 1 or layout.tp == 1:
+            return _tp_crosses_domains(problem, layout)
+        # Blocks of size x stride consecutive ranks contain whole groups, and each border inside a
+        # block cuts one of its groups.
+        return _gpus_per_domain(problem) % (axis.size * axis.stride) != 0
+
+    def explain_domains(problem: Problem, layout: Layout) -> Finding:
+        mesh = framework.device_meshes(layout)[0]
+        axis = mesh.axis_by_name("tp")
+        faster = {one.name: one.size for one in mesh.axes if one.stride < axis.stride}
+        faster = {name: size for name, size in faster.items() if size > 1}
+        if not faster or layout.tp == 1:
+            return _explain_tp_across_domains(problem, layout)
+        return explain_faster_axes(
+            layout, faster, _gpus_per_domain(problem), cut=f"groups of {layout.tp}"
+        )
+
+    return Rule("T02", ("layout.tp", "cluster.node"), crosses_domains, explain_domains, MESH_FIELDS)
+
+
+def explain_faster_axes(
+    layout: Layout, faster: dict[str, int], domain: int, *, cut: str
+) -> Finding:
+    """Return the finding that axes faster than tp spread its groups over NVLink domains.
+
+    Args:
+        layout: layout with the groups.
+        faster: axis -> size, for the axes that vary faster than tp and are larger than 1.
+        domain: number of GPUs per NVLink domain.
+        cut: the groups that span domains, such as ``groups of 8``.
+    """
+    stride = prod(faster.values())
+    names = " and ".join(f"{axis} {size}" for axis, size in faster.items())
+    valid = divisors(max(domain // stride, 1)) if domain % stride == 0 else [1]
+    # Without the faster axes, the ranks of a group are consecutive.
+    largest = max(faster, key=lambda axis: faster[axis])
+    fix = f"layout.{largest}: 1" if domain % layout.tp == 0 else f"layout.tp: {valid[-1]}"
+    return Finding(
+        message=f"tensor-parallel {cut} ranks span NVLink domains of {domain} GPUs, because "
+        f"{names} varies faster than tp in the rank order {layout.order}",
+        label=f"a group spans {layout.tp} x {stride} = {layout.tp * stride} consecutive ranks",
+        help=f"valid tp with {names}: {format_values(valid)}",
+        fix=fix,
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )
 
@@ -166,17 +223,16 @@ MESH_RULES: tuple[Rule, ...] = (
 )
 """Rules on the mesh: dp is divisible by dp_shard; the schedule supports the number of chunks."""
 
-PLACEMENT_RULES: tuple[Rule, ...] = (
-    Rule(
-        "T02",
-        ("layout.tp", "cluster.node"),
-        _tp_crosses_domains,
-        _explain_tp_across_domains,
-        ("tp",),
-    ),
-    Rule("T11", ("layout.dp", "cluster"), _needs_more_hosts, _explain_missing_hosts, WORLD_FIELDS),
+DOMAIN_RULE = Rule(
+    "T02", ("layout.tp", "cluster.node"), _tp_crosses_domains, _explain_tp_across_domains, ("tp",)
 )
-"""Rules on hosts and NVLink domains."""
+"""Rule on NVLink domains for rank orders in which tp varies fastest."""
+HOST_RULE = Rule(
+    "T11", ("layout.dp", "cluster"), _needs_more_hosts, _explain_missing_hosts, WORLD_FIELDS
+)
+"""Rule on the number of hosts."""
+MESH_FIELDS = (*WORLD_FIELDS, "egtp", "ep", "etp", "order", "zero_stage")
+"""Fields of a layout from which frameworks build their device meshes."""
 
 
 def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
@@ -186,4 +242,7 @@ def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
     framework, and rules on hosts and NVLink domains. Violations are counted in this order.
     """
     inexpressible = strategy_rules(framework.name, framework.strategies)
-    return (*inexpressible, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)
+    domains = DOMAIN_RULE
+    if not all(order.startswith("tp-") for order in framework.rank_orders(problem)):
+        domains = _domain_rule_of_mesh(framework)
+    return (*inexpressible, *MESH_RULES, *framework.rules(problem), domains, HOST_RULE)

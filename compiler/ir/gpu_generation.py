@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, Literal
 
 from parc.compiler.ir.frozen import frozen
 
@@ -214,5 +214,17 @@ class KernelStack:
         """
         # The backend's own measurements are more specific than the catalog's.
         own = self.rows.get(generation.name) or generation.efficiency.get(self.name)
-        found = own or generation.efficiency.get(self.like)
-        return found and replace(found, **dict[str, Any](self.properties))
+        if own is not None:
+            return replace(own, **dict[str, Any](self.properties))
+        borrowed = generation.efficiency.get(self.like)
+        if borrowed is None:
+            return None
+        # Runs of another stack say nothing about the errors of this one.
+        changes: dict[str, Any] = {**self.properties, "measured_launches": False}
+        return replace(borrowed, **changes, gpu_sources=())
+
+    def origin(self, generation: Generation) -> Literal["plugin", "runs", "borrowed"]:
+        """Return where the factors come from: own rows, the row of this stack, or of ``like``."""
+        if generation.name in self.rows:
+            return "plugin"
+        return "runs" if self.name in generation.efficiency else "borrowed"

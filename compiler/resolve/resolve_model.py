@@ -188,6 +188,14 @@ def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
     )
 
 
+def plain_model() -> Model:
+    """Return a model without sizes, in which each other field has its default.
+
+    It has experts, so that the defaults of their fields are known too.
+    """
+    return _build_model(ModelSpec(experts=ExpertsSpec()), "")
+
+
 def _build_variant(attention: Attention, facts: ModelSpec, spec: LayerVariantSpec) -> LayerVariant:
     """Return the layer shapes that ``spec`` sets; ``attention`` and ``facts`` have the others."""
     changes: dict[str, Any] = {

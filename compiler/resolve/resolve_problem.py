@@ -30,7 +30,8 @@ from parc.compiler.ir import (
 )
 from parc.compiler.resolve.check_dependent_settings import check_checkpoints, check_data
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
-from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
+from parc.compiler.resolve.resolve_calibration import Calibration
+from parc.compiler.resolve.resolve_kernels import has_efficiency_factors
 from parc.compiler.resolve.resolve_launch import (
     check_command_words,
     resolve_launch,
@@ -76,7 +77,7 @@ def resolve_problem(
     targets = resolve_targets(spec, sink)
     if (
         targets is None
-        or not _has_efficiency_factors(targets, cluster, calibration, sink)
+        or not has_efficiency_factors(targets.framework, cluster, calibration, sink)
         or job is None
     ):
         return None
@@ -104,41 +105,6 @@ def resolve_problem(
         reserved=reserved_by(targets.emit),
         spec_json=spec_as_json(spec),
     )
-
-
-def _has_efficiency_factors(
-    targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink
-) -> bool:
-    """Return True if efficiency factors exist for the GPU generation and the framework.
-
-    Otherwise the missing factors are reported (K08). A calibration for another software stack is
-    reported too (Q08).
-    """
-    from parc.backends.registry import framework, is_built_in
-
-    stack, generation = framework(targets.framework).stack, cluster.generation
-    check_calibration_stack(calibration, cluster.gpu, stack, sink)
-    if stack.efficiency_for(generation) is not None:
-        return True
-    file = generation.file or f"generations/{generation.name}.yaml"
-    known = ", ".join(sorted(generation.efficiency))
-    finding = Finding(
-        f"{file}: efficiency.{stack.name} is missing, but {targets.framework} needs this section",
-        label=f"no efficiency factors for {targets.framework} on this GPU generation",
-        help=f"{file} has factors for: {known}",
-    )
-    if not is_built_in(targets.framework):
-        # A plugin cannot change the files of the catalog.
-        finding = Finding(
-            f"{targets.framework} has no efficiency factors for GPUs of generation "
-            f"{generation.name}",
-            label=f"its stack {stack.name} has no row for {generation.name} and no like",
-            help=f"the plugin can set rows={{{generation.name!r}: Efficiency(...)}} in its "
-            f"KernelStack, or like= to one of: {known}",
-            targets=(targets.framework,),
-        )
-    sink.report("K08", finding, at="cluster.gpu")
-    return False
 
 
 def _default_program(targets: Targets, model: Model) -> str:

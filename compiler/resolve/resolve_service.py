@@ -297,6 +297,8 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
     else:
         if not isinstance(constants, EngineConstants):
             missing = f"constants() returns {type(constants).__name__}, not EngineConstants"
+        elif constants.name != target.name:
+            missing = f"constants() returns the constants of {constants.name}"
         elif not _plans_states(constants) and any(kind.recurrent for kind in model.kinds):
             sink.report("V32", _explain_unplanned_states(target, model), at="emit")
             return None
@@ -332,13 +334,14 @@ def _explain_unplanned_states(target: Engine, model: Model) -> Finding:
 
 
 def _has_required_axes(target: Engine, sink: Sink) -> bool:
-    """Return True if the mesh of the engine ``target`` has exactly the axes ``REQUIRED_AXES``.
+    """Return True if the mesh of ``target`` has the axes ``REQUIRED_AXES`` in a valid order.
 
-    Otherwise report each axis that is missing or has a wrong size (V33).
+    Otherwise report each axis that is missing or has a wrong size, or the order (V33).
     """
-    sizes = {axis.name: axis.size for axis in target.mesh(PROBE_LAYOUT).axes}
+    axes = target.mesh(PROBE_LAYOUT).axes
+    sizes = {axis.name: axis.size for axis in axes}
     if sizes == REQUIRED_AXES:
-        return True
+        return _has_priced_order(target.name, [axis.name for axis in axes], sink)
     missing = [f"{axis} is missing" for axis in REQUIRED_AXES if axis not in sizes]
     wrong = [
         f"{axis} has size {size}" for axis, size in sizes.items() if REQUIRED_AXES.get(axis) != size
@@ -355,6 +358,20 @@ def _has_required_axes(target: Engine, sink: Sink) -> bool:
         label=", ".join([*missing, *wrong]),
         help=f"for {_format_sizes(degrees)}, mesh() must return "
         f"{_format_sizes(REQUIRED_AXES)}, in the engine's rank order and including axes of size 1",
+    )
+    sink.report("V33", finding, at="emit")
+    return False
+
+
+def _has_priced_order(name: str, axes: list[str], sink: Sink) -> bool:
+    """Return True if tp varies fastest, then cp, and replica slowest; otherwise report V33."""
+    if axes[:2] == ["tp", "cp"] and axes[-1] == "replica":
+        return True
+    finding = Finding(
+        f"the ranks of {name} vary along {', '.join(axes)}, the fastest axis first",
+        label="PARC can only estimate ranks that vary along tp first, then cp, and replica last",
+        help="other tensor-parallel groups span more hosts than PARC assumes; if the engine starts "
+        "its ranks in the required order, correct mesh()",
     )
     sink.report("V33", finding, at="emit")
     return False

@@ -19,6 +19,7 @@ from parc.backends.registry import (
     supported_versions,
 )
 from parc.backends.shared.strategies import strategy_rules
+from parc.backends.spec_fields import uses_spec_field
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 
@@ -67,11 +68,16 @@ def _supporting(problem: Problem, layout: Layout, path: str) -> Iterator[str]:
         if name == problem.framework:
             continue
         try:
-            used = path not in fields_without_effect(name)
+            used = path not in fields_without_effect(name) and _is_declared(name, path)
             if used and accepts(framework(name), moved, layout):
                 yield name
         except PluginError:
             continue  # a plugin that the spec does not name must not hide the finding
+
+
+def _is_declared(name: str, path: str) -> bool:
+    """Return True if the framework ``name`` uses the spec field ``path``, as far as is known."""
+    return not path.startswith(("job.", "model.")) or uses_spec_field(name, path)
 
 
 def _accepts_stages(found: Framework, problem: Problem, layout: Layout) -> bool:

@@ -145,8 +145,10 @@ class LayoutSpec(StrictModel):
     count_loss: bool | Auto = "auto"
     """Count the output layer and the loss as one layer when PARC splits the layers evenly over the
     stages. With true or false, no other split is tried."""
-    order: Literal["auto", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "auto"
-    """Rank order of Megatron, fastest-varying axis first."""
+    order: str = "auto"
+    """Rank order: the axes from the fastest-varying to the slowest, joined by hyphens. The
+    framework determines which orders are valid; Megatron has tp-cp-ep-dp-pp and tp-cp-ep-pp-dp.
+    auto uses its default, or another one if the step is then more than 1 % shorter."""
     placement: Literal["auto", "pp-across-racks", "dp-across-racks", "names"] = "auto"
     """Rule that assigns node ranks to hosts. auto minimizes the communication time that computation
     does not hide; among equally fast orders of hosts, it prefers those in which only pipeline

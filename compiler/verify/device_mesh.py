@@ -76,14 +76,14 @@ def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str,
     dense: Axes = (*outer, ("dp_shard", sizes.dp_shard), ("cp", sizes.cp), ("tp", sizes.tp))
     sparse: Axes = (*outer, ("efsdp", sizes.ranks_per_stage // sizes.ep), ("ep", sizes.ep))
     return {
-        name: _groups_along(dense, DENSE[name])
+        name: groups_along(dense, DENSE[name])
         if name in DENSE
-        else _groups_along(sparse, SPARSE[name])
+        else groups_along(sparse, SPARSE[name])
         for name in families
     }
 
 
-def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> FamilyGroups:
+def groups_along(mesh: Axes, axes: tuple[str, ...]) -> FamilyGroups:
     """Return the groups of ranks whose coordinates differ only along ``axes``.
 
     The result contains the ranks in the group of rank 0 and the first rank of every group. Both

@@ -7,6 +7,7 @@ framework's arithmetic. They share no code with the emitters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ from parc.compiler.verify.select_verifiers import (
     locked_versions,
     report_unverified_targets,
 )
+from parc.compiler.verify.unread_settings import report_unread_settings
 from parc.compiler.verify.verify_checksums import LOCK, expected_files, missing_files, verify_lock
 from parc.compiler.verify.verify_ranks import (
     Table,
@@ -195,6 +197,9 @@ def _verify_settings(folder: _EmittedFolder) -> None:
     for name, one in folder.verifiers.items():
         if not (replaced and backend_declaration(name).is_framework):
             report_settings(one)
+            _report_malformed(
+                partial(report_unread_settings, name, one, plan, artifacts, sink), sink, folder
+            )
     if replaced and folder.framework is not None:
         report_settings(folder.framework)
 

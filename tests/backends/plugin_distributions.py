@@ -105,7 +105,8 @@ class Backend:
 
 BACKEND = Backend()
 DECLARATION = Declaration(
-    name=NAME, package=__name__, @MODULE@=__name__, binds_layout=True@DECLARED@
+    name=NAME, package=__name__, @MODULE@=__name__, binds_layout=True,
+    spec_fields=("job", "layout", "model")@DECLARED@
 )
 '''
 """Module of a framework or engine that passes most members to a built-in one."""

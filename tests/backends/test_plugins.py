@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,22 +80,65 @@ def readme_launcher() -> str:
     return found[1].replace("{", "{{").replace("}", "}}")
 
 
-def test_the_launcher_in_the_readme_is_emitted_and_verified(folder: Path) -> None:
+def readme_job(folder: Path) -> Result:
+    """Compile a job with named hosts for Megatron-LM and the launcher in ``backends/README.md``."""
     write_distribution(folder, "mpi", readme_launcher())
-    assert "a host file and a command for mpirun." in listed().stdout
-    result = compiled(folder, "mpi", "rankmap")
+    racks = [{"name": "r1", "nodes": "a[1-2]"}]
+    tree = SPEC | {
+        "cluster": {"node": "dgx-h100", "racks": racks},
+        "launch": {"program": "train.py", "env": {"MODE": "two words"}},
+        "emit": ["megatron", "mpi", "rankmap"],
+    }
+    spec = folder / "spec.yaml"
+    spec.write_text(json.dumps(tree, indent=1), encoding="utf-8")
+    return CliRunner().invoke(main, ["compile", str(spec), "-o", str(folder / "out")])
+
+
+def test_the_launcher_in_the_readme_is_emitted_and_verified(folder: Path) -> None:
+    result = readme_job(folder)
+    assert "a host file and a script for mpirun." in listed().stdout
     assert result.exit_code == 0, result.output
-    assert "PARC-" not in result.output
-    assert f"start     {folder}/out/mpi/run.sh\n" in result.output
+    assert "error[" not in result.output
+    assert f"start     {folder}/out/mpi/run.sh" in result.output
     verify = ["verify", str(folder / "out")]
     assert CliRunner().invoke(main, verify).exit_code == 0
     script = folder / "out" / "mpi" / "run.sh"
-    script.write_text(script.read_text("utf-8").replace("-np 8", "-np 7"), encoding="utf-8")
+    script.write_text(script.read_text("utf-8").replace("-np 16", "-np 7"), encoding="utf-8")
     damaged = CliRunner().invoke(main, verify)
     assert damaged.exit_code == 1
-    assert "-np is 7 in mpi/run.sh, but the rank map has 8" in damaged.output
+    assert "-np is 7 in mpi/run.sh, but the rank map has 16" in damaged.output
     (folder / "out" / "mpi" / "hosts").unlink()
     assert "mpi/run.sh needs mpi/hosts" in CliRunner().invoke(main, verify).output
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the script needs bash")
+def test_the_launcher_in_the_readme_starts_the_program_on_every_rank(folder: Path) -> None:
+    assert readme_job(folder).exit_code == 0
+    tools = folder / "tools"
+    tools.mkdir()
+    # mpirun starts the script that follows its options, here as rank 9 on the second host.
+    mpirun = 'echo "$@" > mpirun.txt; while [[ $1 != *.sh ]]; do shift; done\n'
+    mpirun += 'OMPI_COMM_WORLD_RANK=9 OMPI_COMM_WORLD_LOCAL_RANK=1 exec bash "$@"\n'
+    python = 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $MODE" > rank.txt\n'
+    python += 'printf "%s\\n" "$@" > words.txt\n'
+    for name, text in (("mpirun", mpirun), ("python", python)):
+        (tools / name).write_text(f"#!/bin/bash\n{text}", encoding="utf-8")
+        (tools / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    script = str(folder / "out" / "mpi" / "run.sh")
+    subprocess.run(["bash", script, "--more"], cwd=folder, env=environment, check=True)
+    assert "-np 16" in (folder / "mpirun.txt").read_text("utf-8")
+    assert (folder / "rank.txt").read_text("utf-8") == "9 1 16 a1 two words\n"
+    words = (folder / "words.txt").read_text("utf-8").splitlines()
+    assert words[0] == "train.py"
+    assert "--tensor-model-parallel-size" in words
+    assert words[-1] == "--more"
+
+
+def test_the_launcher_in_the_readme_needs_host_names_and_a_framework(folder: Path) -> None:
+    write_distribution(folder, "mpi", readme_launcher())
+    assert "PARC-E15" in compiled(folder, "mpi", "rankmap").output
+    assert "mpirun needs the names of the hosts" in compiled(folder, "megatron", "mpi").output
 
 
 def test_an_unknown_target_lists_plugins_among_the_valid_values(folder: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from parc.compiler.checks.check_placement import check_placement
 from parc.compiler.diagnostics import Diagnostic, Sink
-from parc.compiler.evaluate.layout_rules import PLACEMENT_RULES
+from parc.compiler.evaluate.layout_rules import DOMAIN_RULE, HOST_RULE
 from parc.compiler.ir import Plan
 from tests.placement.placement_plans import (
     NVL72,
@@ -26,7 +26,7 @@ def found(made: Plan) -> tuple[Diagnostic, ...]:
 
 def broken(code: str, *, hosts: int, nvl72: bool = False, **degrees: int) -> bool:
     on = cluster(hosts, node=NVL72) if nvl72 else cluster(hosts)
-    rule = next(rule for rule in PLACEMENT_RULES if rule.code == code)
+    rule = next(rule for rule in (DOMAIN_RULE, HOST_RULE) if rule.code == code)
     return rule.broken(problem(on), layout(layers=degrees.get("pp", 1), **degrees))
 
 
@@ -97,7 +97,7 @@ def test_a_layout_must_spread_evenly_over_the_available_hosts(pp: int, uneven: b
     assert broken("T11", hosts=2, pp=pp) is uneven
 
 
-@pytest.mark.parametrize("rule", PLACEMENT_RULES, ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", [DOMAIN_RULE, HOST_RULE], ids=lambda rule: rule.code)
 def test_every_rule_suggests_an_edit_of_the_layout(rule) -> None:  # type: ignore[no-untyped-def]
     finding = rule.explain(problem(cluster(2)), layout(layers=3, tp=3, pp=3, dp=3))
     assert finding.fix.startswith("layout.")

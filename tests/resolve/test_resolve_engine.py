@@ -40,7 +40,7 @@ class Engine(Vllm):
 
 BACKEND = Engine()
 DECLARATION = Declaration(
-    name="{name}", package="json", serving=__name__, binds_layout=True
+    name="{name}", package="json", serving=__name__, binds_layout=True, spec_fields=("job",)
 )
 '''
 
@@ -121,6 +121,31 @@ def test_a_mesh_without_an_axis_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     found = only_finding(DENSE)
     assert found.code == "PARC-V33"
     assert found.finding.label == "cp is missing, dp is missing, replica has size 77"
+
+
+@pytest.mark.parametrize(
+    "axes",
+    ["dp tp cp pp replica", "tp pp cp dp replica", "tp cp replica pp dp", "cp tp pp dp replica"],
+)
+def test_a_mesh_in_an_order_that_parc_cannot_estimate_is_refused(
+    monkeypatch: pytest.MonkeyPatch, axes: str
+) -> None:
+    def mesh(_: Vllm, layout: ServingLayout) -> Mesh:
+        sizes = {"tp": layout.tp, "cp": layout.pcp, "pp": layout.pp, "dp": layout.dp}
+        sizes["replica"] = layout.replicas
+        return Mesh.from_sizes(tuple((axis, sizes[axis]) for axis in axes.split()))
+
+    monkeypatch.setattr(Vllm, "mesh", mesh)
+    found = only_finding(DENSE)
+    assert found.code == "PARC-V33"
+    assert found.finding.message.endswith(f"{', '.join(axes.split())}, the fastest axis first")
+
+
+def test_constants_of_another_engine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Vllm, "constants", lambda _: replace(VLLM, name="sglang"))
+    found = only_finding(DENSE)
+    assert found.code == "PARC-V32"
+    assert found.finding.label == "constants() returns the constants of sglang"
 
 
 def test_constants_of_vllm_are_read_once() -> None:

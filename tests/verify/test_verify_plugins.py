@@ -53,7 +53,14 @@ def read_sizes(text):
 
 
 BACKEND = Backend()
-VERIFIER = DeviceMeshVerifier(
+NOT_READ = {{"problem.job": "no setting", "problem.model": "no setting", "layout": "no setting"}}
+
+
+class Verifier(DeviceMeshVerifier):
+    not_in_files = NOT_READ
+
+
+VERIFIER = Verifier(
     file=FILE,
     builder=NAME,
     read_sizes=read_sizes,
@@ -61,7 +68,12 @@ VERIFIER = DeviceMeshVerifier(
     other_families=("dp",),
 )
 DECLARATION = Declaration(
-    name=NAME, package=__name__, training=__name__, binds_layout=True, verifier=__name__
+    name=NAME,
+    package=__name__,
+    training=__name__,
+    binds_layout=True,
+    verifier=__name__,
+    spec_fields=("job", "model"),
 )
 '''
 """Its backend delegates to fsdp to be short; its verifier is a complete one."""
@@ -121,7 +133,7 @@ def test_other_groups_than_those_of_the_plugin_are_found(folder: Path) -> None:
     assert not (folder / "out").exists(), "files that contradict each other are not written"
 
 
-@pytest.mark.parametrize("code", [FRAMEWORK.replace(", verifier=__name__", ""), LAUNCHER])
+@pytest.mark.parametrize("code", [FRAMEWORK.replace("    verifier=__name__,\n", ""), LAUNCHER])
 def test_files_of_a_plugin_without_a_verifier_are_reported(folder: Path, code: str) -> None:
     write_distribution(folder, "mylab", code)
     compiled = parc(folder, *COMPILE)
@@ -150,7 +162,7 @@ def test_files_of_a_plugin_that_is_not_installed_are_reported(folder: Path) -> N
     [
         ("VERIFIER = ", "CHECKER = ", "has no VERIFIER"),
         ("    file=FILE,\n", "", "TypeError"),
-        ("VERIFIER = DeviceMeshVerifier(", "VERIFIER = dict(", "lacks"),
+        ("VERIFIER = Verifier(", "VERIFIER = dict(", "lacks"),
     ],
 )
 def test_a_defective_verifier_is_a_diagnostic(

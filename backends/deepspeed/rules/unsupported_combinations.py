@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from parc.backends.deepspeed.capabilities import DEFAULT
 from parc.backends.deepspeed.derived_config import uses_autotp
-from parc.backends.deepspeed.meshes import ORDER
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
@@ -85,20 +84,6 @@ def _explain_cp_with_experts(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
-    return layout.order != ORDER
-
-
-def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
-    return Finding(
-        message=f"deepspeed does not support rank order {layout.order}",
-        label=f"order must be {ORDER}: ranks vary fastest along tp, slowest along pp",
-        help=f"valid order: {ORDER}",
-        fix="remove layout.order",
-        targets=("deepspeed",),
-    )
-
-
 def _violates_autotp_version(problem: Problem, layout: Layout) -> bool:
     version = problem.version("deepspeed")
     return uses_autotp(problem, layout) and not is_in_range(version, AUTOTP_SINCE, None)
@@ -145,7 +130,6 @@ COMBINATION_RULES: tuple[Rule, ...] = (
     Rule(
         "E09", ("layout.cp", "model"), _violates_cp_with_experts, _explain_cp_with_experts, ("cp",)
     ),
-    Rule("E09", ("layout.order",), _violates_rank_order, _explain_rank_order, ("order",)),
     Rule(
         "E08",
         ("layout.tp", "versions.deepspeed"),

@@ -12,7 +12,6 @@ from parc.backends.shared.common_rules import (
     always_violated_rule,
     only_value_rules,
 )
-from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import mixer_head_counts, tp_sizes_within_domain
 from parc.backends.shared.valid_values import filter_valid, format_setting, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
@@ -31,7 +30,7 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
         rules.append(NO_EXPERTS)
     if mixer_head_counts(problem.model):
         rules.append(_RECURRENT_LAYERS)
-    rules += [precision_rule(framework), rank_order_rule(framework), *only_value_rules(framework)]
+    rules += [precision_rule(framework), *only_value_rules(framework)]
     if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
         at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
         rules.append(always_violated_rule("E11", (at,), _explain_dispatch(framework, at)))
@@ -174,26 +173,6 @@ def precision_rule(framework: str) -> Rule:
         )
 
     return Rule("E11", ("job.precision",), has_other_precision, explain_precision, ())
-
-
-def rank_order_rule(framework: str) -> Rule:
-    """Return rule E11: ``framework`` supports only the rank order of torch's device mesh."""
-
-    def has_other_rank_order(problem: Problem, layout: Layout) -> bool:
-        del problem
-        return layout.order != ORDER
-
-    def explain_rank_order(problem: Problem, layout: Layout) -> Finding:
-        del problem
-        return Finding(
-            message=f"{framework} does not support rank order {layout.order}",
-            label="torch's device mesh has a fixed order, in which pp varies slowest",
-            help=f"valid order: {ORDER}",
-            fix=f"layout.order: {ORDER}",
-            targets=(framework,),
-        )
-
-    return Rule("E11", ("layout.order",), has_other_rank_order, explain_rank_order, ("order",))
 
 
 MEGATRON_PINS = ("pipeline_layout", "count_embedding", "count_loss")

@@ -71,6 +71,8 @@ class Diff:
     """Length and cost of the run; empty for a serving job."""
     checkpoint: Checkpoint | None
     """Checkpoint compatibility; None for a serving job, which has no checkpoint."""
+    basis: tuple[str, str] = ("", "")
+    """What the estimates of both plans rest on; empty texts if both rest on the same runs."""
     files: tuple[FileChange, ...] = ()
     """Output files that differ. They contain everything that another field describes."""
 
@@ -147,8 +149,19 @@ def _compare_plans(old: DiffSide, new: DiffSide) -> Diff:
         rates=serving_rate_changes(old, new) if old.serves else rate_changes(old, new),
         run=run_changes(old, new),
         checkpoint=None if old.serves else loadable_state(old, new),
+        basis=_compared_bases(old, new),
         files=file_changes(old.files, new.files),
     )
+
+
+def _compared_bases(old: DiffSide, new: DiffSide) -> tuple[str, str]:
+    """Return the bases of both estimates as text; empty if no reader needs them."""
+    # Plans of older versions have no such section.
+    empty = {"text": "", "measured": True}
+    first, second = (side.plan.get("basis", empty) for side in (old, new))
+    if first == second and first["measured"]:
+        return "", ""
+    return str(first["text"]), str(second["text"])
 
 
 @frozen

@@ -6,6 +6,7 @@ Both formats print the same sections, which are titled tables with notes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir.frozen import frozen
@@ -66,7 +67,7 @@ def diff_sections(diff: Diff) -> tuple[DiffSection, ...]:
         _rank_section(diff.moves),
         _group_section(diff.groups),
         _change_section("memory of the fullest stage", diff.memory),
-        _change_section(f"{'latency and load' if serves else 'step time'} (estimated)", costs),
+        _estimate_section(diff, costs, "latency and load" if serves else "step time"),
         _change_section("run (estimated)", diff.run),
         setting_changes_section("launch arguments", diff.arguments),
         setting_changes_section("environment", diff.environment),
@@ -113,6 +114,17 @@ def _change_section(title: str, rows: tuple[FieldChange, ...], exact: bool = Fal
         if exact or _relative_change(row) not in TOO_SMALL
     )
     return DiffSection(title, ("", "old", "new", "change"), shown)
+
+
+def _estimate_section(diff: Diff, rows: tuple[FieldChange, ...], title: str) -> DiffSection:
+    """Return the section of the estimates, with notes on what they rest on."""
+    section = _change_section(f"{title} (estimated)", rows)
+    notes = tuple(
+        f"The {side} estimate rests on: {text}."
+        for side, text in zip(("old", "new"), diff.basis, strict=True)
+        if text and section.rows
+    )
+    return replace(section, notes=notes)
 
 
 def _field_label(change: FieldChange) -> str:

@@ -33,6 +33,7 @@ from parc.compiler.ir.placement import Axis, PlacementAlternative, PlacementProo
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
+from parc.compiler.report.estimate_basis import EstimateBasis
 from parc.compiler.report.json.ir_schema import Schema, closed_object, dataclass_schema, type_schema
 from parc.compiler.report.json.plan_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, LIMIT_TOTALS, WIRING
 
@@ -75,7 +76,12 @@ def _serving_plan_schema(definitions: Schema, stamp: Schema, cluster: Schema) ->
         "search": _serving_search_schema(definitions),
     }
     plan = closed_object(properties, "All decisions and estimates of one compile of a service.")
-    return _with_properties(plan, spec=SPEC)
+    basis = _with_required(
+        dataclass_schema(EstimateBasis, definitions),
+        {"constants": {"type": "object", "additionalProperties": {"type": "string"}}},
+    )
+    # Optional, because plans of older versions have no such section.
+    return _with_properties(plan, spec=SPEC, basis=basis)
 
 
 def _serving_problem_schema(definitions: Schema) -> Schema:
@@ -174,7 +180,9 @@ def _training_plan_schema(definitions: Schema) -> Schema:
     plan = closed_object(
         properties, "All decisions and estimates of one compile of a training job."
     )
-    return _with_properties(plan, spec=SPEC, run=dataclass_schema(Run, definitions))
+    basis = dataclass_schema(EstimateBasis, definitions)
+    # Optional, because plans of older versions have no such sections.
+    return _with_properties(plan, spec=SPEC, basis=basis, run=dataclass_schema(Run, definitions))
 
 
 def lock_schema() -> Schema:

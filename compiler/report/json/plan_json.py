@@ -25,6 +25,7 @@ from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json, field_names
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.ir.serving_plan import Service
+from parc.compiler.report.estimate_basis import basis_document
 from parc.compiler.report.formatting import ExactFloat, exact_tree, json_text, round_floats_in_tree
 from parc.compiler.topology.hostlist import natural_key
 
@@ -162,6 +163,7 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
         "parc": __version__,
         "problem": _problem_section(plan.problem),
         "placement": _placement_section(plan.placement),
+        "basis": basis_document(plan),
         **(_serving_sections(plan) if isinstance(plan, ServingPlan) else _training_sections(plan)),
         **spec,
     }

@@ -12,6 +12,7 @@ from parc.compiler.diagnostics.wording import format_count
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
 from parc.compiler.ir.estimate import Run
 from parc.compiler.ir.serving_goals import LatencyName
+from parc.compiler.report.estimate_basis import estimate_basis
 from parc.compiler.report.formatting import (
     format_duration,
     format_gib,
@@ -58,6 +59,14 @@ from parc.compiler.report.text.summary import (
     format_placement,
 )
 
+BASES = {
+    "calibration": "your own runs",
+    "runs": "published runs",
+    "plugin": "values of a plugin",
+    "borrowed": "factors of another stack",
+}
+"""Kind of ``EstimateBasis`` -> value on the page."""
+
 
 class KeyFigure(NamedTuple):
     """Key figure at the top of the page: its name, its value, and a note."""
@@ -102,6 +111,7 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
     verdict = {"fits": "fits", "close": "may not fit", "exceeds": "does not fit"}[estimate.verdict]
     return (
         KeyFigure("step time (estimate)", format_seconds(step), f"{low} to {high}; {batch}"),
+        _basis_figure(plan),
         KeyFigure("MFU", format_percent(estimate.mfu), flops),
         KeyFigure(
             "throughput", format_quantity(estimate.tokens_per_second, " tokens/s"), job.precision
@@ -118,6 +128,14 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
         *_cost_figure(plan),
         *_data_figure(plan),
     )
+
+
+def _basis_figure(plan: AnyPlan) -> KeyFigure:
+    """Return what the estimates rest on."""
+    basis = estimate_basis(plan)
+    # The note does not repeat the value.
+    note = basis.text.removeprefix(f"{BASES[basis.kind]} of ")
+    return KeyFigure("basis", BASES[basis.kind], note)
 
 
 def _placement_figure(plan: Plan) -> KeyFigure:
@@ -170,6 +188,7 @@ def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
             format_quantity(estimate.tokens_per_second, unit),
             f"{intervals['output']}; {per_gpu} per GPU",
         ),
+        _basis_figure(plan),
         KeyFigure(
             "KV cache",
             format_quantity(limits.cache_tokens, " tokens"),

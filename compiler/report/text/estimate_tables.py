@@ -8,6 +8,7 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Cluster, Estimate, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
+from parc.compiler.report.estimate_basis import basis_document, estimate_basis
 from parc.compiler.report.formatting import (
     GIB,
     format_percent,
@@ -93,6 +94,7 @@ def estimate_text(plan: AnyPlan) -> str:
         f"MFU {format_percent(estimate.mfu)}, "
         f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{format_quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"
+        + f"Basis of the estimate: {estimate_basis(plan).text}\n"
         + format_calibration(plan.problem)
         + "Formula of a term: parc explain TERM, for example parc explain activations_bytes\n",
     )
@@ -123,6 +125,7 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "placement": as_json(plan.placement.proof),
         "levels": cluster_level_records(plan.problem.cluster),
         "run": as_json(plan.run),
+        "basis": basis_document(plan),
     }
     return dict(round_floats_in_tree(document))
 

@@ -130,6 +130,7 @@ def _effect_lines(path: str) -> list[str]:
     """
     from parc.backends.plugin_error import PluginError
     from parc.backends.registry import all_declarations, fields_without_effect
+    from parc.backends.spec_fields import uses_spec_field
     from parc.compiler.resolve.check_unused_settings import is_path_in_fields
     from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 
@@ -140,6 +141,9 @@ def _effect_lines(path: str) -> list[str]:
     for one in all_declarations():
         try:
             reason = fields_without_effect(one.name).get(path)
+            if reason is None and one.binds_layout and path.startswith(("job.", "model.")):
+                declared = uses_spec_field(one.name, path)
+                reason = None if declared else "the plugin does not declare the field"
         except PluginError as error:
             lines.append(f"effect: unknown with {one.name}: {error}")
             continue

@@ -13,6 +13,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import Distribution, ServiceStatistics
 from parc.compiler.ir.serving_goals import LatencyName, ServingGoals
 from parc.compiler.ir.serving_plan import ServingCandidate
+from parc.compiler.report.estimate_basis import basis_document, estimate_basis
 from parc.compiler.report.formatting import (
     GIB,
     format_percent,
@@ -47,6 +48,7 @@ def serving_estimate_text(plan: ServingPlan) -> str:
         *_decode_step_parts(plan),
         "Latency and throughput\n" + _latency_table(plan),
         *_simulation_parts(plan.estimate.simulated),
+        f"Basis of the estimate: {estimate_basis(plan).text}\n",
         *filter(None, (format_calibration(plan.problem),)),
         "Formula of a term: parc explain TERM, for example parc explain tpot\n",
     )
@@ -229,6 +231,7 @@ def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
         "limits": as_json(plan.limits),
         "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
         **serving_estimate(plan),
+        "basis": basis_document(plan),
     }
     return dict(round_floats_in_tree(document))
 

@@ -10,6 +10,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving import ServiceStatistics, ServingSetup, Traffic
 from parc.compiler.ir.serving_goals import ServingGoals
 from parc.compiler.placement.build_placement_problem import TERMS
+from parc.compiler.report.estimate_basis import basis_document, estimate_basis
 from parc.compiler.report.formatting import (
     GIB,
     format_gib,
@@ -67,6 +68,7 @@ def serving_summary(plan: ServingPlan) -> str:
             f"(estimated means{_start_of_requests(plan)})",
         ),
         ("interval", _format_intervals(plan)),
+        ("basis", estimate_basis(plan).text),
         ("simulated", format_simulated(plan)),
         ("steps", describe_step_tokens(plan)),
         ("cost", describe_cost(plan)),
@@ -234,6 +236,7 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
         "tpot_seconds": estimate.tpot_seconds if generates_answers(plan) else None,
         "tokens_per_second": estimate.tokens_per_second,
         "intervals": as_json(estimate.intervals),
+        "basis": basis_document(plan),
         "max_concurrency": estimate.max_concurrency,
     }
     return dict(round_floats_in_tree(document))
@@ -267,6 +270,7 @@ def summary_text(plan: AnyPlan) -> str:
             f"{format_seconds(estimate.step_high_seconds)}), MFU {format_percent(estimate.mfu)}, "
             f"{format_quantity(estimate.tokens_per_second, ' tokens/s')}",
         ),
+        ("basis", estimate_basis(plan).text),
         ("placement", format_placement(plan)),
         *run_rows(plan),
         ("cost", describe_cost(plan)),
@@ -347,6 +351,7 @@ def summary_document(plan: AnyPlan) -> dict[str, Any]:
         "step_high_seconds": estimate.step_high_seconds,
         "mfu": estimate.mfu,
         "tokens_per_second": estimate.tokens_per_second,
+        "basis": basis_document(plan),
         "placement": as_json(plan.placement.proof),
         "run": as_json(plan.run),
     }

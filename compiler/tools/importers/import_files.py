@@ -47,7 +47,9 @@ INVALID = re.compile(
 OWN: dict[str, FileFormat] = {
     # First, because plan.json also contains names that are signs of other formats.
     "parc-plan": FileFormat(
-        read_parc_plan, "plan.json of PARC, or the output folder", (r'\A\s*\{\s*"estimate"\s*:',)
+        read_parc_plan,
+        "plan.json of PARC, or the output folder",
+        (r'\A\s*\{\s*"(?:basis|estimate)"\s*:',),
     ),
     **FORMATS,
     "squeue": FileFormat(

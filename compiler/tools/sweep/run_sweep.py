@@ -23,6 +23,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, ServingPlan
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import plan_resolved, resolve_for_plan
+from parc.compiler.report.estimate_basis import estimate_basis
 from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
 from parc.compiler.spec.reading.python_values import json_text
 from parc.compiler.spec.reading.source import SpecSource
@@ -182,6 +183,8 @@ class SweepRow:
     """Price of the training run, in the currency of the spec."""
     ttft_seconds: float | None = None
     tpot_seconds: float | None = None
+    unmeasured: str = ""
+    """What the estimate rests on, if no measured runs confirm it; otherwise empty."""
 
 
 def evaluate_point(source: SpecSource, overrides: Sequence[str], point: Point) -> SweepRow:
@@ -273,7 +276,9 @@ def _row_of_exception(point: Point, error: BaseException) -> SweepRow:
 
 def _figures_by_field(plan: AnyPlan) -> dict[str, Any]:
     """Return the figures of ``plan`` by the name of their field in ``SweepRow``."""
+    basis = estimate_basis(plan)
     common = {
+        "unmeasured": "" if basis.measured else basis.text,
         "gpu": plan.problem.cluster.gpu.name,
         "gpus": plan.occupied_gpus,
         "cost_per_hour": plan.cost_per_hour,

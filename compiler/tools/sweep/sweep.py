@@ -179,6 +179,8 @@ def _describe_figures(row: SweepRow) -> str:
     parts = [f"{row.gpus:,} x {row.gpu}"]
     if row.wall_seconds is not None:
         parts.append(format_duration(row.wall_seconds))
+    if row.unmeasured:
+        parts.append("not measured")
     if row.gpu_hours is not None:
         parts.append(f"{format_without_exponent(row.gpu_hours, 3)} GPU-hours")
     if row.cost is not None:

@@ -56,7 +56,9 @@ def sweep_table(sweep: Sweep) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     columns = [
         one for one in COLUMNS if any(getattr(row, one.field) is not None for row in sweep.rows)
     ]
-    head = (*paths, "layout", *(one.head for one in columns), "scaling", "Pareto")
+    unmeasured = any(row.unmeasured for row in sweep.rows)
+    marks = ("basis",) if unmeasured else ()
+    head = (*paths, "layout", *(one.head for one in columns), "scaling", *marks, "Pareto")
     rows = []
     for index, row in enumerate(sweep.rows):
         scaling = sweep.scaling[index]
@@ -66,7 +68,8 @@ def sweep_table(sweep: Sweep) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         cells = (_format_cell(one, row) for one in columns)
         pareto = "*" if index in sweep.pareto else ""
         given = (values.get(path, "-") for path in paths)
-        rows.append((*given, row.layout, *cells, format_percent(scaling), pareto))
+        basis = ("not measured" if row.unmeasured else "measured",) if unmeasured else ()
+        rows.append((*given, row.layout, *cells, format_percent(scaling), *basis, pareto))
     return head, rows
 
 
@@ -86,6 +89,8 @@ def sweep_text(sweep: Sweep) -> str:
         text += "\n" + table(head, rows, left=len(varied_paths(sweep)) + 1)
         text += "Pareto: no other point is better in both time and cost. "
         text += "Scaling: throughput per GPU, relative to the smallest cluster of the series.\n"
+    for basis in dict.fromkeys(row.unmeasured for row in sweep.rows if row.unmeasured):
+        text += f"Not measured: {basis}.\n"
     if failed:
         text += "\nPoints without a plan\n"
         text += "".join(f"  {point}: {error}\n" for point, error in failed)

@@ -10,7 +10,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from parc.backends.verifier import DerivedRank, EngineVerifier, FileDependencies, JobShape
+from parc.backends.verifier import (
+    DerivedRank,
+    DerivedSetting,
+    EngineVerifier,
+    FileDependencies,
+    JobShape,
+)
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, MalformedFileError
 
@@ -18,6 +24,17 @@ SCRIPT = "minserve/serve.sh"
 HOSTS = re.compile(r"^hosts=\((.*)\)$", re.MULTILINE)
 COMMON = re.compile(r"^common=\(\n(.*?)^\)$", re.MULTILINE | re.DOTALL)
 BRANCH = re.compile(r"^  (\d{1,7})\)\n((?:    start .*\n)*)    ;;$", re.MULTILINE)
+SETTINGS = {
+    "--model": "problem.service.checkpoint",
+    "--weights": "problem.service.setup.weights",
+    "--cache": "problem.service.setup.kv",
+    "--max-length": "limits.max_model_len",
+    "--max-requests": "limits.max_num_seqs",
+    "--max-step-tokens": "limits.max_num_batched_tokens",
+    "--block-tokens": "limits.block_tokens",
+    "--memory-share": "limits.gpu_memory_utilization",
+}
+"""Flag of Minserve, which requires all of them -> path in ``plan.json``."""
 HEAD = re.compile(r'"\$\{hosts\[(\d{1,7})\]\}"')
 
 
@@ -81,6 +98,16 @@ class MinserveVerifier(EngineVerifier):
     axes = ("replica", "dp", "tp")
     shared_axes: Mapping[str, tuple[str, ...]] = {}
     files = FileDependencies(always_serving=(SCRIPT,), references={SCRIPT: f"$PARC_DIR/{SCRIPT}"})
+
+    def derive_settings(self, artifacts: Mapping[str, str]) -> Iterator[DerivedSetting]:
+        """Yield the settings in the flags that all processes share."""
+        if SCRIPT not in artifacts:
+            return
+        flags = read_flags(read_words(read_match(COMMON, artifacts[SCRIPT], "array common")))
+        for flag, path in SETTINGS.items():
+            text = flags.get(flag, "")
+            value = float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", text) else text
+            yield DerivedSetting(path, value, SCRIPT, setting=f"{flag} {text}" if text else "")
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report A02 for other hosts than those of the rank map."""
