@@ -36,6 +36,7 @@ _TRAINING_HOSTS = "only training plans order the ranks of a host by NUMA node an
 UNUSED_IN_SERVICES: dict[str, str] = {
     "cluster.fabric.oversubscription": _RACKS,
     "cluster.levels[].oversubscription": _RACKS,
+    "cluster.fabric.all_to_all_rate_share": "all exchanges of services have the same rate",
     "cluster.failures.gpu_mtbf": _CHECKPOINTS,
     "cluster.storage.write_gb_per_s": _CHECKPOINTS,
     "cluster.node.gpu_numa": _TRAINING_HOSTS,

@@ -239,6 +239,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"cluster\.node\.host_memory", (DENSE, PLAIN), {"layout.offload": "cpu"}),
     (r"cluster\.node\.host_memory", (SERVICE,), {"job.kv_offload": {"size": "100GB"}}),
     (r"cluster\.levels.*", (), {"cluster.levels": LEVELS}),
+    (r"cluster\.fabric\.all_to_all_rate_share", (EXPERTS,), {"layout.ep": 16}),
     (r"cluster\.(spare|unavailable)", (DENSE, PLAIN), {"job.global_batch": 120}),
     (r"job\.(moe_.*)", (EXPERTS,), {}),
     (r"job\.wsd_decay_steps", (DENSE, PLAIN), {"job.lr_decay": "wsd"}),
