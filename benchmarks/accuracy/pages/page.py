@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from math import exp
 from pathlib import Path
@@ -268,7 +269,8 @@ def _interval_section(cases: Sequence[Case], found: Columns) -> str:
     shares = [100 * inside.get(kind, 0.0) for kind in ("DENSE", "EXPERTS")]
     launches = exp(step_interval.LAUNCH_SPREAD)
     coverage = coverage_table(rows, groups, found.shipped)
-    return INTERVALS.format(constants, launches, *shares, coverage)
+    head, words, *rest = INTERVALS.format(constants, launches, *shares, coverage).split("\n\n")
+    return "\n\n".join([head, textwrap.fill(words, 100), *rest])
 
 
 SPREAD_WORDS = {
