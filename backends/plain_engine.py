@@ -10,6 +10,7 @@ from typing import ClassVar
 from parc.backends.base import RayEntry
 from parc.backends.engine_constants import load_engine_constants
 from parc.backends.shared.network import network_environment
+from parc.backends.shared.serving.engine_mesh import engine_mesh
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Gpu, GroupFamily, Mesh, Model, ServingLayout, ServingPlan
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -98,8 +99,7 @@ class PlainEngine:
 
     def mesh(self, layout: ServingLayout) -> Mesh:
         """Return the mesh with the axes tp, cp, pp, dp and replica, the fastest axis first."""
-        sizes = {"tp": layout.tp, "cp": layout.pcp, "pp": layout.pp, "dp": layout.dp}
-        return Mesh.from_sizes((*sizes.items(), ("replica", layout.replicas)))
+        return engine_mesh(layout, "tp-cp-pp-dp-replica")
 
     def group_families(
         self, problem: ServingProblem, layout: ServingLayout

@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from parc.backends.shared.common_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS
-from parc.backends.shared.pipeline_split import (
-    even_layer_counts,
-    looped_split,
-)
+from parc.backends.shared.expert_mesh import COLUMNS, expert_mesh, mesh_in_order
+from parc.backends.shared.pipeline_split import even_layer_counts, looped_split
 from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import CodedFinding, Finding, Sink
 from parc.compiler.ir import (
@@ -152,25 +150,11 @@ class PlainFramework:
     def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return (dense mesh, expert mesh), with the axes in the order of ``layout.order``."""
         dense = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
-        # Expert layers are not split over cp; their replicas are the axis dp of this mesh.
-        expert = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
-        axes = layout.order.split("-")
-
-        def mesh(sizes: dict[str, int]) -> Mesh:
-            return Mesh.from_sizes(tuple((axis, sizes[axis]) for axis in axes if axis in sizes))
-
-        return mesh(dense), mesh(expert)
+        return mesh_in_order(layout.order, dense), expert_mesh(layout)
 
     def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return one family per axis, each a column of the rank map."""
-        return (
-            *(
-                GroupFamily(axis, "dense", (axis,), column=True)
-                for axis in ("pp", "dp", "cp", "tp")
-            ),
-            GroupFamily("ep", "expert", ("ep",), column=True),
-            GroupFamily("edp", "expert", ("dp",), column=True),
-        )
+        return tuple(one for one in COLUMNS if one.name != "etp")
 
     def default_program(self, model: Model, version: str) -> str:
         """Return an empty text: the program is among the emitted files."""

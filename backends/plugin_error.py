@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TypeVar
 
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Finding, Sink, SpecPositions
+from parc.compiler.diagnostics.exceptions import message_on_one_line, place_of_error
 from parc.compiler.ir.frozen import frozen
 
 T = TypeVar("T")
 CODE = "X23"
 """Diagnostic code of all problems of plugins."""
 REPAIR = "repair the plugin or uninstall it"
+INSTALLED = SpecPositions(file="installed plugins")
+"""Positions of findings on plugins that no spec names."""
 MAX_VALUE = 80
 """Maximum length in characters of a value of a plugin in a message."""
 
@@ -90,14 +92,11 @@ def first_recognizing(candidates: Iterable[tuple[T, Callable[[], bool]]], sink: 
 
 def describe_exception(error: BaseException) -> str:
     """Return the type and text of ``error``, and the line that raised it."""
-    text = " ".join(str(error).split())[:200]
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
+    text, place = message_on_one_line(error), place_of_error(error)
     where = ""
-    if trace is not None:
-        path = Path(trace.tb_frame.f_code.co_filename)
-        where = f" ({path.parent.name}/{path.name}:{trace.tb_lineno})"
+    if place is not None:
+        path, line = place
+        where = f" ({path.parent.name}/{path.name}:{line})"
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 

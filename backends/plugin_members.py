@@ -131,7 +131,7 @@ def _artifacts(target: Any, args: tuple[Any, ...], found: tuple[Artifact, ...]) 
         inside = parts[0].partition(".")[0] == name and {"", ".", ".."}.isdisjoint(parts)
         if not inside or "\\" in one.path:
             return f"returned the file {quote_value(one.path)}, must be in the folder {name}"
-        if not (one.path + one.text).isprintable() and not _is_utf8(one.path + one.text):
+        if not _is_utf8(one.path + one.text):
             return f"returned the file {quote_value(one.path)}, whose text is not UTF-8"
     if len(set(paths)) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)

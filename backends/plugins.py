@@ -20,7 +20,6 @@ from parc.backends import base
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration
 from parc.backends.plugin_error import REPAIR, PluginError, PluginOwner, PluginProblem
-from parc.backends.value_types import find_type_defect
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 
 if TYPE_CHECKING:
@@ -156,6 +155,9 @@ def _distribution_name(entry_point: EntryPoint) -> str:
 
 def _find_plugin_defect(name: str, declared: object) -> str:
     """Return the first defect of a loaded entry point; empty if the plugin is usable."""
+    # Imported here, because most commands use no plugin.
+    from parc.backends.value_types import find_type_defect
+
     if not isinstance(declared, Declaration):
         return f"it is a {type(declared).__name__}, must be a parc.backends.declaration.Declaration"
     if defect := find_type_defect(declared, Declaration, "DECLARATION is"):

@@ -15,11 +15,19 @@ from typing import Any
 from parc.backends.declaration import Declaration
 from parc.backends.registry import backend_declaration, is_built_in
 from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.ir.field_paths import is_path_in_fields
 from parc.compiler.ir.frozen import frozen
 
 TABLES = ("fields.yaml", "flags.yaml")
 ROOTS = ("job.", "model.", "layout.", "limits.", "service.", "goals.", "problem.pins.")
 """Beginnings of the plan fields that a spec sets."""
+SERVING_SETTINGS = (
+    *("job.quantize", "job.kv_precision", "job.checkpoint", "job.block_tokens"),
+    *("job.max_model_len", "job.max_num_seqs", "job.max_num_batched_tokens"),
+    *("job.prefix_caching", "layout.all2all", "layout.redundant_experts", "layout.stage_layers"),
+)
+"""Fields of a serving spec that the files of an engine contain; its rules, its strategies and the
+ranks cover others."""
 RENAMED = {
     "job.tokenizer_type": "job.tokenizer",
     "job.warmup_fraction": "job.warmup_steps",
@@ -59,11 +67,8 @@ class SpecFields:
 
     def uses(self, path: str) -> bool:
         """Return True if the plugin declares the field, a section above, or a field below it."""
-        parts = path.split(".")
-        above = {".".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-        return not above.isdisjoint(self.used) or any(
-            one.startswith(f"{path}.") for one in self.used
-        )
+        below = (one for one in self.used if one.startswith(f"{path}."))
+        return is_path_in_fields(path, self.used) or any(below)
 
 
 def declared_spec_fields(name: str) -> SpecFields | None:

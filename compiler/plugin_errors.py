@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
@@ -18,6 +16,7 @@ from parc.backends.plugin_error import (
 )
 from parc.backends.registry import is_built_in
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.exceptions import show_traceback
 from parc.compiler.ir import AnyPlan, AnyProblem
 
 
@@ -96,11 +95,3 @@ def _likely_problem(names: tuple[str, ...], error: Exception) -> PluginProblem:
     message = f"PARC stopped with {describe_exception(error)} while it used this plugin"
     hint = "a value that the plugin returns is the likely cause; PARC_DEBUG=1 shows the traceback"
     return PluginProblem(", ".join(names), message, REPAIR, hint)
-
-
-def show_traceback(error: BaseException) -> None:
-    """Print the traceback of ``error`` to standard error if PARC_DEBUG is 1."""
-    if os.environ.get("PARC_DEBUG") == "1":
-        import traceback
-
-        traceback.print_exception(error, file=sys.stderr)

@@ -14,6 +14,7 @@ from parc.backends.sglang.rules_experts import EXPERT_RULES
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
+from parc.backends.shared.serving.engine_mesh import engine_mesh
 from parc.backends.shared.serving.layout_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import (
     EngineProcess,
@@ -123,15 +124,7 @@ class Sglang:
         sizes and lower-case letters are coordinates; SGLang's own tp is DP x CP x TP
         (distributed/parallel_state.py, initialize_model_parallel).
         """
-        return Mesh.from_sizes(
-            (
-                ("tp", layout.tp),
-                ("cp", layout.pcp),
-                ("dp", layout.dp),
-                ("pp", layout.pp),
-                ("replica", layout.replicas),
-            )
-        )
+        return engine_mesh(layout, "tp-cp-dp-pp-replica")
 
     def group_families(
         self, problem: ServingProblem, layout: ServingLayout

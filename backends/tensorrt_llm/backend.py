@@ -6,6 +6,7 @@ from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
+from parc.backends.shared.serving.engine_mesh import engine_mesh
 from parc.backends.shared.serving.serve_script import ServeProgram, serve_script
 from parc.backends.tensorrt_llm.arguments import (
     CONFIG_FLAG,
@@ -120,15 +121,7 @@ class TensorrtLlm:
         letters are sizes and lower-case letters are coordinates. With attention data parallelism,
         the coordinate tp of TensorRT-LLM is the data-parallel rank.
         """
-        return Mesh.from_sizes(
-            (
-                ("tp", layout.tp),
-                ("cp", layout.pcp),
-                ("dp", layout.dp),
-                ("pp", layout.pp),
-                ("replica", layout.replicas),
-            )
-        )
+        return engine_mesh(layout, "tp-cp-dp-pp-replica")
 
     def group_families(
         self, problem: ServingProblem, layout: ServingLayout

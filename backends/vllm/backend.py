@@ -5,6 +5,7 @@ from __future__ import annotations
 from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
+from parc.backends.shared.serving.engine_mesh import engine_mesh
 from parc.backends.shared.serving.layout_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import (
     RouterProgram,
@@ -145,16 +146,7 @@ class Vllm:
         sizes and lower-case letters are coordinates (distributed/parallel_state.py,
         initialize_model_parallel).
         """
-        return Mesh.from_sizes(
-            (
-                ("tp", layout.tp),
-                # Only pcp adds ranks; dcp reuses the ranks of tp.
-                ("cp", layout.pcp),
-                ("pp", layout.pp),
-                ("dp", layout.dp),
-                ("replica", layout.replicas),
-            )
-        )
+        return engine_mesh(layout, "tp-cp-pp-dp-replica")
 
     def group_families(
         self, problem: ServingProblem, layout: ServingLayout

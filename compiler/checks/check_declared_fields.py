@@ -10,9 +10,15 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from parc.backends.registry import engine, fields_without_effect
-from parc.backends.spec_fields import SpecFields, declared_spec_fields, spec_field
+from parc.backends.spec_fields import (
+    SERVING_SETTINGS,
+    SpecFields,
+    declared_spec_fields,
+    spec_field,
+)
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyProblem, Model
+from parc.compiler.ir.field_paths import is_path_in_fields
 from parc.compiler.resolve.check_unused_settings import paths_of_set_fields
 from parc.compiler.resolve.resolve_model import plain_model
 from parc.compiler.spec.spec import Spec, TaskSpec
@@ -42,12 +48,7 @@ CHECKED_ELSEWHERE = (
     *("model.position.max_positions", "model.checkpoints"),
 )
 """Fields and sections that a plugin need not declare."""
-CHECKED_SERVING = (
-    *("job.quantize", "job.kv_precision", "job.checkpoint", "job.block_tokens"),
-    *("job.max_model_len", "job.max_num_seqs", "job.max_num_batched_tokens"),
-    *("job.prefix_caching", "job.traffic.prefix_hit"),
-    *("layout.all2all", "layout.redundant_experts", "layout.stage_layers"),
-)
+CHECKED_SERVING = (*SERVING_SETTINGS, "job.traffic.prefix_hit")
 """Fields of a serving spec that an engine must declare; its rules and strategies cover others."""
 SET_BY = {
     "job.tokens": "job.steps",
@@ -98,7 +99,7 @@ def _check_settings(
     if not isinstance(spec, Spec) and "ep" not in engine(name).strategies:
         excused |= {"layout.all2all", "layout.redundant_experts"}  # refused as a strategy (E08)
     for path in _settings(spec):
-        if path in excused or _is_below(path, excused) or _is_declared(path, declared):
+        if _is_excused(path, excused) or _is_declared(path, declared):
             continue
         if path.startswith("model.") and not isinstance(spec, Spec):
             _report_unread_model_field(spec, name, path, sink)
@@ -125,7 +126,7 @@ def _check_model(
     undeclared = [
         path
         for path in dict.fromkeys(_model_fields(model, plain_model(), "model"))
-        if path not in known and not _is_below(path, known) and not _is_declared(path, declared)
+        if not _is_excused(path, known) and not _is_declared(path, declared)
     ]
     if not undeclared:
         return
@@ -166,9 +167,9 @@ def _is_declared(path: str, declared: SpecFields) -> bool:
     return declared.uses(path)
 
 
-def _is_below(path: str, sections: set[str]) -> bool:
-    """Return True if one of ``sections`` contains ``path``."""
-    return path not in SET_BY and any(path.startswith(f"{one}.") for one in sections)
+def _is_excused(path: str, sections: set[str]) -> bool:
+    """Return True if ``sections`` has ``path`` or, unless ``SET_BY`` has it, a section above."""
+    return path in sections if path in SET_BY else is_path_in_fields(path, sections)
 
 
 _HELP = (

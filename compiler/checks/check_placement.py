@@ -8,7 +8,7 @@ from math import gcd
 from parc.backends.registry import framework_of_problem
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.sink import PlanCheck
-from parc.compiler.evaluate.layout_rules import explain_faster_axes
+from parc.compiler.evaluate.layout_rules import axes_faster_than_tp, explain_faster_axes
 from parc.compiler.ir import Mesh, Placement, Plan
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.search.search_idle_hosts import (
@@ -44,10 +44,7 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
     hosts_are_domains = domain <= plan.problem.cluster.node.gpus
     within = plan.placement.ranks_per_node if hosts_are_domains else domain
     cause = Cause("cluster.node", f"{domain} GPUs share one NVLink domain")
-    mesh = plan.placement.dense
-    stride = mesh.axis_by_name("tp").stride
-    faster = {one.name: one.size for one in mesh.axes if one.size > 1 and one.stride < stride}
-    if faster:
+    if faster := axes_faster_than_tp(plan.placement.dense):
         text = f"{cut} of {total} groups of {tp}"
         finding = explain_faster_axes(plan.layout, faster, within, cut=text)
         sink.report("T02" if tp <= domain else "T01", finding, at="layout.tp")

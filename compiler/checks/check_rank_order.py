@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from parc.backends.registry import framework, framework_of_problem, installed_backends
+from parc.backends.registry import framework_of_problem
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Problem
+from parc.compiler.search.other_frameworks import frameworks_that, with_frameworks_in_help
 
 
 def has_valid_rank_order(problem: Problem, sink: Sink) -> bool:
@@ -19,18 +20,14 @@ def has_valid_rank_order(problem: Problem, sink: Sink) -> bool:
     if order in valid:
         return True
     name = problem.framework
-    others = [
-        one.name
-        for one in installed_backends("framework")
-        if one.name != name and order in framework(one.name).rank_orders(problem)
-    ]
     finding = Finding(
         f"{name} does not support rank order {order}",
         label="an order lists the axes from the fastest-varying to the slowest",
-        help=f"valid order: {', '.join(valid)}"
-        + (f"; frameworks that support this: {', '.join(others)}" if others else ""),
+        help=f"valid order: {', '.join(valid)}",
         fix=f"layout.order: {valid[0]}",
         targets=(name,),
     )
+    others = frameworks_that(lambda found, moved: order in found.rank_orders(moved), problem)
+    finding = with_frameworks_in_help(finding, tuple(others))
     sink.report("E11", finding, at="layout.order")
     return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import click
 
@@ -41,23 +40,17 @@ def _is_plugin_error(error: BaseException) -> bool:
 
 def _report_plugin(error: BaseException) -> int:
     """Print the finding X23 of a plugin whose code failed outside of a spec."""
-    from parc.backends.plugin_error import CODE, PluginError
+    from parc.backends.plugin_error import CODE, INSTALLED, PluginError
     from parc.compiler.cli.command_steps import FOUND, show_findings
-    from parc.compiler.diagnostics import Sink, SpecPositions
+    from parc.compiler.diagnostics import Sink
+    from parc.compiler.diagnostics.exceptions import show_traceback
 
     assert isinstance(error, PluginError)
-    _show_traceback(error)
-    sink = Sink(SpecPositions(file="installed plugins"))
+    show_traceback(error)
+    sink = Sink(INSTALLED)
     sink.report(CODE, error.problem.finding())
     show_findings((sink,), "text", sys.stderr)
     return FOUND
-
-
-def _show_traceback(error: BaseException) -> None:
-    if os.environ.get("PARC_DEBUG") == "1":
-        import traceback
-
-        traceback.print_exception(error, file=sys.stderr)
 
 
 def _redirect_closed_stdout() -> None:
@@ -76,22 +69,20 @@ def _error_text(error: OSError) -> str:
 
 
 def _report_bug(error: BaseException) -> int:
-    _show_traceback(error)
-    where = _line_of_error(error)
-    message = " ".join(str(error).split())[:200]
+    # Imported here, because most commands end without an exception.
+    from parc.compiler.diagnostics.exceptions import (
+        message_on_one_line,
+        place_of_error,
+        show_traceback,
+    )
+
+    show_traceback(error)
+    place = place_of_error(error)
+    where = "no traceback" if place is None else f"{place[0].name}:{place[1]}"
+    message = message_on_one_line(error)
     click.echo(
         f"parc: internal error: {type(error).__name__}: {message} ({where}). This is a bug in "
         "PARC: please report this line with the spec. Set PARC_DEBUG=1 to show the traceback.",
         err=True,
     )
     return BUG
-
-
-def _line_of_error(error: BaseException) -> str:
-    """Return the file and line that raised ``error``, such as ``choose_layout.py:41``."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return "no traceback"
-    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"

@@ -8,7 +8,7 @@ from parc.backends.base import Framework
 from parc.backends.shared.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.diagnostics.wording import format_values
-from parc.compiler.ir import Layout, Problem, Schedule
+from parc.compiler.ir import Layout, Mesh, Problem, Schedule
 from parc.compiler.ir.divisors import divisors
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
@@ -53,10 +53,7 @@ def _domain_rule_of_mesh(framework: Framework) -> Rule:
         return _gpus_per_domain(problem) % (axis.size * axis.stride) != 0
 
     def explain_domains(problem: Problem, layout: Layout) -> Finding:
-        mesh = framework.device_meshes(layout)[0]
-        axis = mesh.axis_by_name("tp")
-        faster = {one.name: one.size for one in mesh.axes if one.stride < axis.stride}
-        faster = {name: size for name, size in faster.items() if size > 1}
+        faster = axes_faster_than_tp(framework.device_meshes(layout)[0])
         if not faster or layout.tp == 1:
             return _explain_tp_across_domains(problem, layout)
         return explain_faster_axes(
@@ -64,6 +61,12 @@ def _domain_rule_of_mesh(framework: Framework) -> Rule:
         )
 
     return Rule("T02", ("layout.tp", "cluster.node"), crosses_domains, explain_domains, MESH_FIELDS)
+
+
+def axes_faster_than_tp(mesh: Mesh) -> dict[str, int]:
+    """Return axis -> size of the axes that vary faster than tp and are larger than 1."""
+    stride = mesh.axis_by_name("tp").stride
+    return {one.name: one.size for one in mesh.axes if one.size > 1 and one.stride < stride}
 
 
 def explain_faster_axes(

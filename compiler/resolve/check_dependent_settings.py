@@ -12,8 +12,9 @@ from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model
+from parc.compiler.ir.field_paths import is_path_in_fields
 from parc.compiler.ir.frozen import frozen
-from parc.compiler.resolve.check_unused_settings import is_path_in_fields, paths_of_set_fields
+from parc.compiler.resolve.check_unused_settings import paths_of_set_fields
 from parc.compiler.spec.job_spec import JobSpec
 from parc.compiler.spec.spec import Spec, TaskSpec
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir.field_paths import is_path_in_fields
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.fields_without_effect import UNUSED_IN_SERVICES
 from parc.compiler.spec.layout_spec import OffloadSpec
@@ -106,13 +107,6 @@ def _check_versions(spec: AnySpec, targets: Targets, sink: Sink) -> None:
                 fix=f"remove {path}",
             )
             sink.report("E13", finding, at=path, key=True)
-
-
-def is_path_in_fields(path: str, fields: Collection[str]) -> bool:
-    """Return True if ``fields`` contains ``path`` or a section that contains ``path``."""
-    parts = path.split(".")
-    above = {".".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-    return not above.isdisjoint(fields)
 
 
 def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) -> None:

@@ -41,6 +41,11 @@ def name_other_frameworks(
     if found := _EMIT.fullmatch(finding.fix):
         finding = replace(finding, fix=_with_other_targets(found[1].split(", "), problem.emit))
     names = tuple(_supporting(problem, layout, path)) if code in UNSUPPORTED else ()
+    return with_frameworks_in_help(finding, names)
+
+
+def with_frameworks_in_help(finding: Finding, names: Sequence[str]) -> Finding:
+    """Return ``finding`` whose help also names the frameworks ``names``, if there are any."""
     if not names:
         return finding
     text = f"frameworks that support this: {', '.join(names)}"
@@ -61,15 +66,29 @@ def _with_other_targets(names: Sequence[str], emit: Sequence[str]) -> str:
 def _supporting(problem: Problem, layout: Layout, path: str) -> Iterator[str]:
     """Yield the other installed frameworks that accept the value of the spec field ``path``."""
     accepts = _accepts_stages if path in ("layout.pp", "layout.vpp") else _accepts_field(path)
+
+    def supports(found: Framework, moved: Problem) -> bool:
+        name = found.name
+        used = path not in fields_without_effect(name) and _is_declared(name, path)
+        return used and accepts(found, moved, layout)
+
+    return frameworks_that(supports, problem)
+
+
+def frameworks_that(
+    supports: Callable[[Framework, Problem], bool], problem: Problem
+) -> Iterator[str]:
+    """Yield the other installed frameworks for which ``supports`` returns True.
+
+    Its arguments are the framework, and ``problem`` moved to the framework's default version.
+    """
     for name in (one.name for one in installed_backends("framework")):
-        version = supported_versions(name)[1]
-        versions = tuple(sorted({**dict(problem.versions), name: version}.items()))
-        moved = replace(problem, framework=name, versions=versions)
         if name == problem.framework:
             continue
+        version = supported_versions(name)[1]
+        versions = tuple(sorted({**dict(problem.versions), name: version}.items()))
         try:
-            used = path not in fields_without_effect(name) and _is_declared(name, path)
-            if used and accepts(framework(name), moved, layout):
+            if supports(framework(name), replace(problem, framework=name, versions=versions)):
                 yield name
         except PluginError:
             continue  # a plugin that the spec does not name must not hide the finding

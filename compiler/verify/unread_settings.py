@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parc.backends.spec_fields import SpecFields, declared_spec_fields, spec_field
+from parc.backends.spec_fields import (
+    SERVING_SETTINGS,
+    SpecFields,
+    declared_spec_fields,
+    spec_field,
+)
 from parc.backends.verifier import Verifier
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir.field_paths import is_path_in_fields
 
 SHOWN = 12
 """Largest number of settings that a finding names."""
-COMPARED_SERVING = (
-    *("job.checkpoint", "job.quantize", "job.kv_precision", "job.block_tokens"),
-    *("job.max_model_len", "job.max_num_seqs", "job.max_num_batched_tokens"),
-    *("job.prefix_caching", "layout.all2all", "layout.redundant_experts", "layout.stage_layers"),
-)
-"""Fields of a serving spec whose values are compared; ranks show the parallel sizes."""
 
 
 def report_unread_settings(
@@ -37,7 +37,11 @@ def report_unread_settings(
     read = {_spec_path(one.path) for one in verifier.derive_settings(artifacts)}
     excused = {_spec_path(path) for path in verifier.not_in_files}
     expected = list(dict.fromkeys(_expected_settings(plan, declared)))
-    unread = [path for path in expected if not _covers(read, path) and not _is_in(path, excused)]
+    unread = [
+        path
+        for path in expected
+        if not _covers(read, path) and not is_path_in_fields(path, excused)
+    ]
     if not unread:
         return
     shown = ", ".join(unread[:SHOWN]) + (", ..." if len(unread) > SHOWN else "")
@@ -59,7 +63,7 @@ def _expected_settings(plan: Mapping[str, Any], declared: SpecFields) -> Iterato
     """Yield the spec fields whose values the files of the plugin contain."""
     problem, layout = plan["problem"], plan["layout"]
     if "service" in problem:
-        yield from (path for path in COMPARED_SERVING if path in declared.used)
+        yield from (path for path in SERVING_SETTINGS if path in declared.used)
         if problem["service"]["setup"]["pool"] != "both":
             yield "job.pool"
         return
@@ -83,8 +87,3 @@ def _is_set(problem: Mapping[str, Any], path: str) -> bool:
 def _covers(read: set[str], path: str) -> bool:
     """Return True if a verifier reads ``path``, or any part of the section ``path``."""
     return path in read or any(one.startswith(f"{path}.") for one in read)
-
-
-def _is_in(path: str, sections: set[str]) -> bool:
-    """Return True if ``sections`` has ``path`` or a section that contains it."""
-    return any(path == one or path.startswith(f"{one}.") for one in sections)

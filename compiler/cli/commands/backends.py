@@ -8,7 +8,6 @@ import click
 
 from parc.compiler.cli import command_steps, options
 from parc.compiler.diagnostics.sink import Sink
-from parc.compiler.ir.finding import SpecPositions
 
 
 @click.command("backends")
@@ -20,6 +19,7 @@ def command(ctx: click.Context, style: str) -> None:
     The list includes backends of installed plugins. A plugin that cannot be used is reported as an
     error.
     """
+    from parc.backends.plugin_error import INSTALLED
     from parc.compiler.report.text.backend_tables import (
         backend_records,
         backend_text,
@@ -27,7 +27,7 @@ def command(ctx: click.Context, style: str) -> None:
         strategy_matrix_text,
     )
 
-    sink = Sink(SpecPositions(file="installed plugins"))
+    sink = Sink(INSTALLED)
     if style == "json":
         records = backend_records(sink)
         document = {"format": 1, "backends": records, "strategies": strategies_by_target(True)}

@@ -131,7 +131,7 @@ def _effect_lines(path: str) -> list[str]:
     from parc.backends.plugin_error import PluginError
     from parc.backends.registry import all_declarations, fields_without_effect
     from parc.backends.spec_fields import uses_spec_field
-    from parc.compiler.resolve.check_unused_settings import is_path_in_fields
+    from parc.compiler.ir.field_paths import is_path_in_fields
     from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 
     lines = [f"effect: none on layouts and jobs: {LABELS[path]}"] if path in LABELS else []

@@ -20,6 +20,7 @@ from math import prod
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.exceptions import message_on_one_line
 from parc.compiler.ir import AnyPlan, ServingPlan
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.pipeline import plan_resolved, resolve_for_plan
@@ -270,8 +271,7 @@ def _row_of_future(point: Point, future: Future[SweepRow]) -> SweepRow:
 
 
 def _row_of_exception(point: Point, error: BaseException) -> SweepRow:
-    text = " ".join(str(error).split())[:200]
-    return SweepRow(point, f"{type(error).__name__}: {text}")
+    return SweepRow(point, f"{type(error).__name__}: {message_on_one_line(error)}")
 
 
 def _figures_by_field(plan: AnyPlan) -> dict[str, Any]:
