@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from parc.compiler.catalog.checkpoints import catalog_model_of
@@ -19,6 +20,7 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.hub import HUB, hub_repository
 
 if TYPE_CHECKING:
+    from parc.compiler.catalog.huggingface.checkpoint_precision import StatedFormat
     from parc.compiler.catalog.huggingface.config import ConfigReading
 
 KIND = "models"
@@ -71,11 +73,11 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     return None if found is None else _model_of_config(found, sink, at)
 
 
-def find_checkpoint_precision(name: str, library: Library) -> str | None:
-    """Return the precision of quantized weights that a config.json describes.
+def find_checkpoint_precision(name: str, library: Library) -> StatedFormat | None:
+    """Return the format of quantized weights that a config.json describes.
 
-    The result is empty for a format that no job can have, and None without a config or if it does
-    not say that weights are quantized. ``name`` is the same as for ``find_model``.
+    The result is None without a config, or if neither it nor the file of ModelOpt next to it states
+    that weights are quantized. ``name`` is the same as for ``find_model``.
     """
     if name in library.names(KIND) or not _is_config(name):
         return None
@@ -86,7 +88,33 @@ def find_checkpoint_precision(name: str, library: Library) -> str | None:
     hub, sink, at = split_hub_id(name), Sink(), "model"
     found = _hub_config(name, hub, library) if hub else _user_config(name, library, sink, at)
     content = _parse_json(found, sink, at) if found is not None else None
-    return checkpoint_precision(content) if content is not None else None
+    if found is None or content is None:
+        return None
+    return checkpoint_precision(content) or checkpoint_precision(
+        _modelopt_config(found, hub, library)
+    )
+
+
+def _modelopt_config(
+    config: _ConfigFile, hub: tuple[str, str] | None, library: Library
+) -> dict[str, Any]:
+    """Return ``quantization_config`` from the file of ModelOpt next to a config.json.
+
+    The result is empty if there is no such file. ``hub`` is the same as for ``_hub_config``.
+    """
+    from parc.compiler.catalog.huggingface.checkpoint_precision import QUANTIZATION_FILE
+    from parc.compiler.catalog.huggingface.hub_cache import cached_config
+
+    path, text = PurePath(config.path), None
+    if path.name != "config.json":  # other names say nothing about the files next to them
+        return {}
+    with suppress(OSError):
+        text = library.text(path.with_name(QUANTIZATION_FILE).as_posix())
+    if text is None and hub is not None:
+        text = cached_config(hub[0], file=QUANTIZATION_FILE)
+    file = _ConfigFile(config.path, "", text or "{}", "")
+    tree = _parse_json(file, Sink(), "model") or {}
+    return {"quantization_config": tree.get("quantization")}
 
 
 def _is_config(name: str) -> bool:

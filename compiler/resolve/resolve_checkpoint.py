@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from parc.compiler.catalog.checkpoints import catalog_checkpoints
+from parc.compiler.catalog.huggingface.checkpoint_precision import StatedFormat
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model
 from parc.compiler.ir.hub import hub_repository
@@ -26,12 +27,6 @@ _IN_NAME = (
 _FORMATS_16_BIT = ("bf16", "fp16")
 KEY_16_BIT = "bf16"
 """Key of the catalog for both 16-bit formats, because an engine converts one into the other."""
-UNPLANNED_FORMAT = Finding(
-    "the weights of the checkpoint have a format that PARC cannot plan",
-    label="quantization_config in its config.json states this format",
-    help="set job.checkpoint to another checkpoint, and model to its config.json; valid formats: "
-    "bf16, fp16, fp8, int4, nvfp4, mxfp4",
-)
 
 
 @cache
@@ -73,17 +68,27 @@ def with_checkpoint_of_model(job: ServiceSpec, named: object, model: Model) -> S
     return chosen
 
 
+def unplanned_format_finding(stated: StatedFormat) -> Finding:
+    """Return the finding that the weights of a checkpoint have a format that no job can have."""
+    return Finding(
+        "the weights of the checkpoint have a format that PARC cannot plan",
+        label=f"its quantization_config: {stated.text}" if stated.text else "",
+        help="set job.checkpoint to another checkpoint, and model to its config.json; valid "
+        "formats: bf16, fp16, fp8, int4, nvfp4, mxfp4",
+    )
+
+
 def resolve_weight_format(
-    job: ServiceSpec, model: Model, stated: str | None, sink: Sink
+    job: ServiceSpec, model: Model, found: StatedFormat | None, sink: Sink
 ) -> ServiceSpec | None:
     """Return ``job`` with the number format that ``precision: auto`` stands for.
 
-    ``stated`` is the format of quantized weights in the config.json of the model, empty for one
-    that no engine of PARC serves; None without such a statement. Returns None after reporting that
-    the format of the checkpoint is unknown (X08), another one than the plan has, or not the 16-bit
-    one that ``quantize`` needs (F06).
+    ``found`` is the format of quantized weights that the files of the model state. Returns None
+    after reporting that the format of the checkpoint is unknown (X08), another one than the plan
+    has, or not the 16-bit one that ``quantize`` needs (F06).
     """
     checkpoint, known = _named_checkpoint(job, model), _catalog_formats(model)
+    stated = found.precision if found is not None else None
     if checkpoint is None or weight_format(checkpoint) is not None:
         stated = None  # the name of the checkpoint decides
     if _is_already_quantized(job, checkpoint, stated, sink):
@@ -112,7 +117,9 @@ def resolve_weight_format(
         fix=f"job.precision: {KEY_16_BIT}",
     )
     at = "job.checkpoint" if job.checkpoint else "model"
-    sink.report("X08", finding if stated is None else UNPLANNED_FORMAT, at=at)
+    if found is not None and stated is not None:
+        finding = unplanned_format_finding(found)
+    sink.report("X08", finding, at=at)
     return None
 
 

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import parc
+from parc.compiler.catalog.huggingface.checkpoint_precision import checkpoint_precision
 from parc.compiler.ir import ServingPlan
 from tests.catalog.configs import LLAMA
 from tests.compiled import Spec, planned
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 SERVICE: Spec = {
     "parc": 1,
     "name": "quantized",
@@ -54,7 +56,7 @@ def codes(spec: Spec) -> list[str]:
     [
         (AWQ, "int4"),
         ({"quant_method": "fp8"}, "fp8"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        (NVFP4, "nvfp4"),
     ],
 )
 def test_the_plan_has_the_format_that_the_config_states(quantized: object, precision: str) -> None:
@@ -63,6 +65,113 @@ def test_the_plan_has_the_format_that_the_config_states(quantized: object, preci
         spec = {**spec, "cluster": {"node": "dgx-b200", "nodes": 1}}
     assert codes(spec) == []
     assert format_of(spec) == precision
+
+
+def group(kind: str, bits: int, targets: str = "Linear", **weights: Any) -> dict[str, Any]:
+    """Return a group of layers as compressed-tensors and ModelOpt describe it."""
+    return {"targets": [targets], "weights": {"type": kind, "num_bits": bits, **weights}}
+
+
+FLOAT_8, FLOAT_4 = group("float", 8, "self_attn.q_proj"), group("float", 4, group_size=16)
+MIXED = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+
+
+@pytest.mark.parametrize(
+    ("quantized", "precision"),
+    [
+        # RedHatAI/Llama-3.3-70B-Instruct-NVFP4, and moonshotai/Kimi-K3
+        ({"config_groups": {"group_0": FLOAT_4}, "format": "nvfp4-pack-quantized"}, "nvfp4"),
+        ({"config_groups": {"group_0": group("float", 4, group_size=32)}}, "mxfp4"),
+        ({"config_groups": {"group_0": group("float", 4)}}, ""),
+        ({"quant_method": "auto-round", "bits": 4, "data_type": "int"}, "int4"),
+        ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"}, ""),
+        ({"quant_method": "gptq", "bits": 8}, ""),
+        # nvidia/DeepSeek-V4-Flash-NVFP4
+        (
+            {"quant_method": "fp8", "quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4"},
+            "nvfp4",
+        ),
+        # nvidia/Qwen3.6-27B-NVFP4: attention in 8 bit
+        (
+            {
+                **MIXED,
+                "config_groups": {"group_0": FLOAT_8, "group_1": FLOAT_4},
+                "quantized_layers": {
+                    "layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
+                    "layers.0.mlp.up_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
+                },
+            },
+            "nvfp4",
+        ),
+        # nvidia/MiniMax-M3-NVFP4: dense layers and shared experts in a format without precision
+        (
+            {
+                **MIXED,
+                "quantized_layers": {
+                    "layers.0.mlp.up_proj": {"quant_algo": "MXFP8"},
+                    "layers.3.block_sparse_moe.shared_experts.up_proj": {"quant_algo": "MXFP8"},
+                    "layers.3.block_sparse_moe.experts.0.w1": {"quant_algo": "NVFP4"},
+                },
+            },
+            "nvfp4",
+        ),
+        (
+            {
+                **MIXED,
+                "quantized_layers": {
+                    "layers.0.mlp.experts.0.w1": {"quant_algo": "FP8"},
+                    "layers.1.mlp.experts.0.w1": {"quant_algo": "NVFP4"},
+                },
+            },
+            "",
+        ),
+        ({**MIXED, "quantized_layers": "see another file"}, ""),
+    ],
+)
+def test_of_several_formats_that_of_the_experts_or_mlps_counts(
+    quantized: dict[str, Any], precision: str
+) -> None:
+    stated = checkpoint_precision({"quantization_config": quantized})
+    assert stated is not None
+    assert stated.precision == precision
+
+
+def test_experts_of_deepseek_v4_are_narrower_than_its_other_layers() -> None:
+    config = {"quantization_config": {"quant_method": "fp8"}, "expert_dtype": "fp4"}
+    stated = checkpoint_precision(config)
+    assert stated is not None
+    assert stated.precision == "mxfp4"
+
+
+def test_the_format_may_be_stated_in_the_config_of_the_text_decoder() -> None:
+    decoder = {**LLAMA, "quantization_config": AWQ}  # as in moonshotai/Kimi-K2.5
+    wrapped = {"model_type": "wrapper", "text_config": decoder, "vision_config": {"depth": 2}}
+    spec = {**service({}), "model": "config.json#text_config"}
+    Path("config.json").write_text(json.dumps(wrapped), "utf-8")
+    assert format_of(spec) == "int4"
+
+
+def test_the_format_of_a_vision_encoder_does_not_count() -> None:
+    config = {"text_config": LLAMA, "vision_config": {"depth": 2, "quantization_config": AWQ}}
+    assert checkpoint_precision(config) is None
+
+
+def test_the_format_may_be_stated_in_the_file_of_modelopt() -> None:
+    # As in nvidia/Qwen3-235B-A22B-NVFP4, whose config.json has no quantization_config.
+    spec = {**service({}), "cluster": {"node": "dgx-b200", "nodes": 1}}
+    file = Path("hf_quant_config.json")
+    file.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": NVFP4}), "utf-8")
+    assert format_of(spec) == "nvfp4"
+    Path("config.json").rename("llama.json")  # may belong to another model
+    assert codes({**spec, "model": "llama.json"}) == ["PARC-X08"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"quantization": 4}', '{"quantization": {}}'])
+def test_an_unusable_file_of_modelopt_states_no_format(text: str) -> None:
+    spec = service({})
+    Path("hf_quant_config.json").write_text(text, "utf-8")
+    (found,) = parc.check(spec)
+    assert found.finding.message == "job.precision is not set"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
@@ -83,6 +192,8 @@ def test_a_format_without_a_precision_is_an_error_without_a_fix(precision: dict[
     (found,) = parc.check(service({"quant_method": "gptq", "bits": 3}, **precision))
     assert found.code in ("PARC-X08", "PARC-F06")
     assert found.finding.fix == ""
+    if not precision:
+        assert "quant_method is 'gptq', bits is 3" in found.finding.label
 
 
 def test_training_says_that_the_quantization_has_no_effect() -> None:

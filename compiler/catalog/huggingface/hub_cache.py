@@ -26,8 +26,10 @@ def split_hub_id(name: str) -> tuple[str, str] | None:
     return found[1], found[2] or ""
 
 
-def cached_config(hub_id: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the text of the model's config.json in the cache of the hub; None if it is absent.
+def cached_config(
+    hub_id: str, environment: Mapping[str, str] = os.environ, file: str = "config.json"
+) -> str | None:
+    """Return the text of ``file`` of a model in the cache of the hub; None if it is absent.
 
     The revision is the one that ``main`` had when it was downloaded, or the only one in the cache.
     """
@@ -39,8 +41,8 @@ def cached_config(hub_id: str, environment: Mapping[str, str] = os.environ) -> s
             snapshots = [main.read_text("utf-8").strip()]
         if len(snapshots) != 1:
             return None
-        with (folder / "snapshots" / snapshots[0] / "config.json").open("rb") as file:
-            return file.read(_LARGEST_BYTES + 1).decode("utf-8-sig")
+        with (folder / "snapshots" / snapshots[0] / file).open("rb") as opened:
+            return opened.read(_LARGEST_BYTES + 1).decode("utf-8-sig")
     except (OSError, ValueError):  # ValueError: not UTF-8
         return None
 

@@ -20,7 +20,7 @@ from parc.compiler.diagnostics.flow_yaml import scalar_text
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.model import Model
 from parc.compiler.pipeline import check_spec
-from parc.compiler.resolve.resolve_checkpoint import UNPLANNED_FORMAT
+from parc.compiler.resolve.resolve_checkpoint import unplanned_format_finding
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.spec.reading.source import SpecSource
@@ -142,9 +142,11 @@ def _published_format(request: StarterRequest, library: Library, sink: Sink) -> 
     A format that no service of PARC can have is reported to ``sink``.
     """
     stated = find_checkpoint_precision(request.model, library)
-    if stated == "" and request.kind == "serve":
-        sink.report("X08", UNPLANNED_FORMAT, at="model")
-    return stated or ""
+    if stated is None:
+        return ""
+    if not stated.precision and request.kind == "serve":
+        sink.report("X08", unplanned_format_finding(stated), at="model")
+    return stated.precision
 
 
 def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | None:
