@@ -95,6 +95,44 @@ def test_rope_parameters_by_layer_type_are_those_of_full_attention():
     assert (position["base"], position["scaling"], position["scaling_factor"]) == (2e6, "linear", 8)
 
 
+def test_a_family_with_own_names_of_dimensions_reads_the_usual_names_too():
+    # bigscience/bloom-560m has n_layer and n_embed, but num_attention_heads.
+    bloom = {"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16}
+    reading = model_spec_from_config(bloom, "x")
+    sizes = {"hidden": 1024, "layers": 24, "heads": 16}
+    assert {key: reading.mapping[key] for key in sizes} == sizes
+    assert [note.code for note in reading.notes if note.code != "K06"] == []
+
+
+def test_the_own_name_of_a_dimension_counts_if_a_config_has_both_names():
+    config = {"model_type": "gpt2", "n_layer": 4, "num_hidden_layers": 4}
+    same = model_spec_from_config(config, "x")
+    assert (same.mapping["layers"], same.notes) == (4, ())
+    other = model_spec_from_config(config | {"num_hidden_layers": 8}, "x")
+    assert (other.mapping["layers"], [note.code for note in other.notes]) == (4, ["K05"])
+
+
+def test_an_invalid_dimension_is_reported_at_the_name_that_the_config_has():
+    (note,) = model_spec_from_config({"model_type": "gpt2", "num_hidden_layers": -1}, "x").notes
+    assert (note.code, note.key) == ("K03", "num_hidden_layers")
+
+
+def test_a_name_that_the_class_does_not_accept_stays_unknown():
+    (note,) = model_spec_from_config(LLAMA | {"n_layer": 99}, "x").notes
+    assert (note.code, note.key) == ("K05", "n_layer")
+
+
+def test_the_rotated_fraction_may_be_written_twice():
+    # nvidia/Qwen3.6-27B-NVFP4, saved by transformers 5
+    rope = {"rope_theta": 1e7, "rope_type": "default", "partial_rotary_factor": 0.25}
+    config = QWEN3_NEXT | {"rope_parameters": rope, "partial_rotary_factor": 0.25}
+    reading = model_spec_from_config({**config, "model_type": "qwen3_5_text"}, "x")
+    assert "partial_rotary_factor" not in [note.key for note in reading.notes]
+    config |= {"partial_rotary_factor": 0.5}
+    reading = model_spec_from_config({**config, "model_type": "qwen3_5_text"}, "x")
+    assert "partial_rotary_factor" in [note.key for note in reading.notes]
+
+
 @pytest.mark.parametrize(
     ("types", "expected"),
     [

@@ -56,14 +56,24 @@ class ConfigKeys:
         self._read: set[str] = set()
 
     def value(self, key: str) -> Any:
-        """Return the value of ``key`` in the config.
+        """Return the value of ``key`` in the config, or of its second name.
 
-        Return the default of the key if the config lacks it, or None if it has no default.
+        Return the default of the key if the config lacks both, or None if it has no default.
         """
-        self._read.add(key)
         parent, _, name = key.rpartition(".")
         mapping = self._nested_mapping(parent) if parent else self.config
+        name = name if parent else self._name_in_config(key)
+        self._read |= {key, name}
         return mapping.get(name, self.defaults.get(key))
+
+    def _name_in_config(self, key: str) -> str:
+        """Return the second name of ``key`` if the config has only this one, otherwise ``key``."""
+        if key in self.config:
+            return key
+        second = _known_keys()["second_names"].items()
+        own_keys = {name for name, value in self.defaults.items() if value is not None}
+        names = (name for name, own in second if key in own and name not in own_keys)
+        return next((name for name in names if name in self.config), key)
 
     def is_null_by_default(self, key: str) -> bool:
         """Return True if null is the default of ``key``, so that its class derives the value."""
@@ -89,6 +99,7 @@ class ConfigKeys:
 
     def add_note(self, code: str, key: str, message: str, help: str = "") -> None:
         """Add a note about the config key ``key``. ``code`` is a diagnostic code."""
+        key = self._name_in_config(key)
         # Some configs have keys that contain a dot themselves, such as transformers.js_config.
         nested = key not in self.config and "." in key
         self.notes.append(ConfigNote(code, key, message, help, nested))

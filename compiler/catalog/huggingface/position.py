@@ -38,6 +38,8 @@ _ASSUMED: dict[str, dict[str, float]] = {
     "yarn": {"beta_fast": 32.0, "beta_slow": 1.0},
 }
 
+_FRACTION = "partial_rotary_factor"
+"""Config key of the fraction of dimensions per head that are rotated."""
 Names = Mapping[str, str]
 """Section ``position`` of a family file: field of ``PositionSpec`` -> config key."""
 
@@ -61,13 +63,15 @@ def _rotary_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) 
         "base": _rotary_base(keys, names, rope),
         "max_positions": keys.whole_number(names["max_positions"]),
     }
-    share = rope.get("partial_rotary_factor")
+    share = rope.get(_FRACTION)
     if share is not None:
         position["percent"] = check_positive_number(keys, "rope_parameters", share)
     elif "percent" in names:
         position["percent"] = keys.positive_number(names["percent"])
     if "dims" in names:
         position = _rotated_fraction(keys, names["dims"], found) | position
+    if keys.config.get(_FRACTION) == position.get("percent"):  # the same fraction a second time
+        keys.mark_as_read((_FRACTION,))
     return position | _rotary_scaling_fields(keys, rope)
 
 
