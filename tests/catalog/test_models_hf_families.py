@@ -21,7 +21,7 @@ PACKAGE = ROOT / "compiler/catalog/huggingface"
 REFUSED = parse_table((PACKAGE / "refused_families.yaml").read_text("utf-8"))
 OTHERWISE = {
     *("bailing_moe", "bailing_moe_v2", "deci", "kimi_k2", "mimo", "nemotron-nas"),
-    *("chatglm", "exaone", "internlm2", "minimax_m1"),
+    *("chatglm", "exaone", "internlm2", "minimax_m1", "minimax_text_01"),
 }
 """Families without a class in transformers."""
 
@@ -210,6 +210,46 @@ def test_a_text_decoder_without_a_separate_mapping_is_named_in_the_same_way(fami
     assert "#text_config" in refused.diagnostics[0].finding.help
 
 
+def test_a_decoder_without_model_type_has_the_family_of_the_whole_model():
+    # nvidia/MiniMax-M3-NVFP4: transformers takes the class of text_config from minimax_m3_vl.
+    inner = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2}
+    model, sink = resolved({"model_type": "qwen3_vl", "text_config": inner}, "#text_config")
+    assert sink.diagnostics == ()
+    assert (model.family, model.hidden) == ("qwen3_vl_text", 512)
+    _, refused = resolved({"model_type": "qwen3_vl", "text_config": inner})
+    assert "append #text_config" in refused.diagnostics[0].finding.help
+    unknown, _ = resolved({"model_type": "brand_new", "text_config": inner}, "#text_config")
+    assert unknown is None
+    null = {**inner, "model_type": None}
+    assert resolved({"model_type": "qwen3_vl", "text_config": null}, "#text_config")[0] is None
+
+
+def test_a_family_with_the_keys_of_another_one_has_its_parameters():
+    keys = {"num_hidden_layers": 4, "attn_type_list": [0, 0, 0, 1], "shared_intermediate_size": 0}
+    keys |= {"postnorm": True, "rotary_dim": 64, "shared_moe_mode": "sigmoid"}
+    published, own = (
+        model_spec_from_config({"model_type": name, **keys}, "x")
+        for name in ("minimax_text_01", "minimax_m1")
+    )
+    assert published.mapping == own.mapping | {"family": "minimax_text_01"}
+    assert published.notes == own.notes
+
+
+def test_a_decoder_two_levels_below_is_found():
+    # Qwen/Qwen3-Omni-30B-A3B-Instruct
+    inner = {"model_type": "qwen3_omni_moe_text", "head_dim": 128, "vocab_size": 152064}
+    inner |= {"hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32}
+    thinker = {"model_type": "qwen3_omni_moe_thinker", "text_config": inner}
+    config = {"model_type": "qwen3_omni_moe", "thinker_config": thinker, "talker_config": {}}
+    _, refused = resolved(config)
+    (found,) = refused.diagnostics
+    assert "contains several models" in found.finding.message
+    assert "config.json#thinker_config.text_config" in found.finding.help
+    model, sink = resolved(config, "#thinker_config.text_config")
+    assert sink.diagnostics == ()
+    assert params.total_params(model) == 30_532_646_912
+
+
 def test_an_invalid_value_in_a_part_is_shown_in_that_part():
     inner = {**WRAPPED["text_config"], "hidden_size": -1}
     _, sink = resolved(WRAPPED | {"text_config": inner}, "#text_config")
@@ -228,9 +268,10 @@ def test_a_missing_part_is_reported_with_the_existing_ones(part):
 
 
 def test_a_part_without_a_supported_family_is_explained():
+    inners: list[dict[str, str]] = [{}, {"model_type": "qwen4_exp_text"}, {"model_type": "new"}]
     helps = [
-        model_spec_from_config(WRAPPED | {"text_config": inner}, "x").notes[0].help
-        for inner in ({}, {"model_type": "qwen4_exp_text"}, {"model_type": "brand_new"})
+        model_spec_from_config({"model_type": "new_vl", "text_config": inner}, "x").notes[0].help
+        for inner in inners
     ]
     assert "has no model_type" in helps[0]
     assert REFUSED["qwen4_exp_text"] in helps[1]

@@ -26,8 +26,9 @@ from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_
 from parc.compiler.catalog.huggingface.model_fields import read_model
 from parc.compiler.ir.frozen import frozen
 
-TEXT_PARTS = ("text_config", "llm_config", "language_config")
-"""Keys under which multi-modal configs contain the config of the text decoder."""
+TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config.text_config")
+"""Keys under which multi-modal configs contain the config of the text decoder. Keys of nested
+mappings are joined by dots."""
 _FLAT = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}
 """``model_type`` of a config that has the keys of its text decoder at the top level, next to
 ``vision_config`` -> family of the text decoder."""
@@ -58,10 +59,14 @@ def model_name_of(path: str, config: Mapping[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", next(usable, pure.stem))[:128] or "model"
 
 
-def text_decoder_config(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+def text_decoder_config(
+    config: Mapping[str, Any], part: str, families: FamilyFiles
+) -> Mapping[str, Any]:
     """Return the config of the text decoder, which is the mapping at ``part`` inside ``config``.
 
     ``part`` consists of keys joined by dots. If ``part`` is empty, the result is ``config`` itself.
+    A text decoder without ``model_type`` gets that of the level above with the ending ``_text``, if
+    this is a supported family.
 
     Raises:
         KeyError: the config has no such mapping.
@@ -73,10 +78,21 @@ def text_decoder_config(config: Mapping[str, Any], part: str) -> Mapping[str, An
     for key in part.split(".") if part else ():
         if not isinstance(found, Mapping) or not isinstance(found.get(key), Mapping):
             raise KeyError(key)
-        inner = found[key]
+        inner, family = found[key], f"{found.get('model_type')}_text"
         found = {name: found[name] for name in _INHERITED if name in found} | dict(inner)
+        # transformers takes the class of the decoder from the class of the whole model.
+        if "model_type" not in inner and families.is_supported(family):
+            found["model_type"] = family
     whole: Mapping[str, Any] = found
     return whole
+
+
+def _has_part(config: Mapping[str, Any], part: str) -> bool:
+    """Return True if ``config`` has a mapping at ``part``, keys that are joined by dots."""
+    found: Any = config
+    for key in part.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return isinstance(found, Mapping)
 
 
 def has_decoder_keys_at_top(config: Mapping[str, Any]) -> bool:
@@ -85,21 +101,26 @@ def has_decoder_keys_at_top(config: Mapping[str, Any]) -> bool:
     return isinstance(model_type, str) and model_type in _FLAT and TEXT_PARTS[0] not in config
 
 
-def explain_unsupported_family(config: Mapping[str, Any], families: FamilyFiles) -> ConfigNote:
-    """Return a note that explains why PARC cannot read configs of this family, with a help text."""
+def explain_unsupported_family(
+    config: Mapping[str, Any], families: FamilyFiles, part: str = ""
+) -> ConfigNote:
+    """Return a note that explains why PARC cannot read configs of this family, with a help text.
+
+    ``config`` is the mapping under ``part`` of a file.
+    """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         return ConfigNote(
             "K02",
             "model_type",
-            "the config has no key model_type, which names the model family",
+            f"the config{part and f' under {part}'} has no key model_type, which names the family",
             _supported_families_help("", families),
         )
-    inner = next((key for key in TEXT_PARTS if isinstance(config.get(key), Mapping)), "")
+    inner = next((part for part in TEXT_PARTS if _has_part(config, part)), "")
     if inner or has_decoder_keys_at_top(config):
         part = inner or TEXT_PARTS[0]
         message = f"model_type {format_value(model_type)} contains several models"
-        help = _explain_text_decoder(text_decoder_config(config, part), part, families)
+        help = _explain_text_decoder(text_decoder_config(config, part, families), part, families)
         return ConfigNote("K02", "model_type", message, help)
     reason = families.reason_unsupported(model_type)
     decoder = f"{model_type}_text"
@@ -177,13 +198,13 @@ def model_spec_from_config(
     """
     families = families or shipped_families()
     try:
-        config = text_decoder_config(config, part)
+        config = text_decoder_config(config, part, families)
     except KeyError:
         return ConfigReading({}, (explain_missing_part(config, part),))
     model_type = config.get("model_type")
     try:
         if not isinstance(model_type, str) or not families.is_supported(model_type):
-            return ConfigReading({}, (explain_unsupported_family(config, families),))
+            return ConfigReading({}, (explain_unsupported_family(config, families, part),))
         family = families.load_family(model_type)
     except FamilyError as error:
         return ConfigReading({}, (ConfigNote("K02", "model_type", str(error), _INCOMPLETE),))

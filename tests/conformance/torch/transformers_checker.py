@@ -90,6 +90,7 @@ def built(config: Any) -> tuple[Any, int]:
     if (
         config.model_type.endswith("_text")
         and type(config) not in AutoModelForCausalLM._model_mapping
+        and type(config) in AutoModel._model_mapping
     ):
         tied = getattr(config, "tie_word_embeddings", False)
         head = 0 if tied else config.vocab_size * config.hidden_size
@@ -97,9 +98,16 @@ def built(config: Any) -> tuple[Any, int]:
     if type(config) not in AutoModelForCausalLM._model_mapping:
         # A text part that only the class of the whole model builds, such as Step 3.5.
         module = import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
-        model = getattr(module, type(config).__name__.replace("Config", "Model"))
+        name = type(config).__name__.replace("Config", "Model")
+        owned = (one for one in vars(module).values() if is_model_of(one, config))
+        model = getattr(module, name, None) or next(owned)
         return model(config), config.vocab_size * config.hidden_size
     return AutoModelForCausalLM.from_config(config), 0
+
+
+def is_model_of(found: Any, config: Any) -> bool:
+    """Return True if ``found`` is the class of the model with this config, without a head."""
+    return getattr(found, "config_class", None) is type(config) and found.__name__.endswith("Model")
 
 
 def module_of(case: Case) -> tuple[str, ...]:
