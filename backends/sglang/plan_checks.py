@@ -29,7 +29,7 @@ WITHOUT_CLASS = frozenset(
         *("gpt_neox", "gpt_neox_japanese", "granite_docling_text", "helium", "hyperclovax"),
         *("jais2", "kolibri1", "molmo2_text", "mpt", "nanochat", "nemotron", "olmo3"),
         *("openai-gpt", "seed_oss", "smollm3", "solar_open", "vaultgemma", "xglm", "youtu"),
-        *("bamba", "jamba", "lfm3", "minimax", "minimax_m1"),
+        *("bamba", "jamba", "lfm3", "minimax", "minimax_m1", "minimax_text_01"),
     )
 )
 """Families without a class in models/, which SGLang runs with transformers' own modules."""

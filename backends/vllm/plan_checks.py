@@ -28,6 +28,7 @@ REMOVED = {
     "grok": "0.24.0",
     "minimax": "0.23.0",
     "minimax_m1": "0.23.0",
+    "minimax_text_01": "0.23.0",
     "persimmon": "0.25.0",
 }
 """Family -> last version that supports it (model_executor/models/registry.py)."""

@@ -29,14 +29,14 @@ WORDS: tuple[ProgramKind, ...] = ("decoder", "transformers", "trainer")
 # transformers 5.20: models whose code is only in their repositories, and multi-modal models.
 _REMOTE_CODE = (
     *("bailing_moe", "bailing_moe_v2", "chatglm", "deci", "exaone", "grok", "internlm2", "mimo"),
-    *("minimax_m1", "nemotron-nas"),
+    *("minimax_m1", "minimax_text_01", "nemotron-nas"),
 )
 _EQUAL_CLASS = {"kimi_k2": "deepseek_v3"}
 """Family whose repositories contain a copy of a class of transformers -> family of that class."""
 _NO_CAUSAL_CLASS = (
     *("glm4v_text", "glm4v_moe_text", "qwen2_vl_text", "qwen2_5_vl_text"),
     *("qwen3_vl_text", "qwen3_vl_moe_text", "glm_image_text", "glm_ocr_text", "molmo2_text"),
-    *("cosmos3_edge_text", "granite_docling_text", "step3p5"),
+    *("cosmos3_edge_text", "granite_docling_text", "qwen3_omni_moe_text", "step3p5"),
 )
 _REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+")
 """Text in ``job.load_dir`` that names a repository, as the emitted start.py reads it."""

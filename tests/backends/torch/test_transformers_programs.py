@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -99,3 +100,21 @@ def test_a_repository_name_with_shell_text_reaches_no_script() -> None:
     spec = MISTRAL | {"model": {"base": "mistral-7b-v0.1", **hostile}, "emit": ["fsdp", "torchrun"]}
     _, sink = planned(spec)
     assert "PARC-E10" in {one.code for one in sink.diagnostics}
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [
+        ("qwen3_omni_moe_text", "no causal language model"),
+        ("minimax_text_01", "not part of transformers"),
+    ],
+)
+def test_families_that_transformers_cannot_build_get_no_program(
+    family: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = {"model_type": family, "num_hidden_layers": 8, "num_attention_heads": 32}
+    Path("config.json").write_text(json.dumps(config | {"head_dim": 64}), "utf-8")
+    _, sink = planned(MISTRAL | {"model": "config.json", "emit": ["fsdp", "torchrun"]})
+    labels = [str(one.finding.label) for one in sink.diagnostics if one.code == "PARC-E10"]
+    assert any(reason in label for label in labels)
