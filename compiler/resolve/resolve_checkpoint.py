@@ -89,6 +89,7 @@ def resolve_weight_format(
     """
     checkpoint, known = _named_checkpoint(job, model), _catalog_formats(model)
     stated = found.precision if found is not None else None
+    job = _with_stated_cache(job, checkpoint, found)
     if checkpoint is None or weight_format(checkpoint) is not None:
         stated = None  # the name of the checkpoint decides
     if _is_already_quantized(job, checkpoint, stated, sink):
@@ -121,6 +122,23 @@ def resolve_weight_format(
         finding = unplanned_format_finding(found)
     sink.report("X08", finding, at=at)
     return None
+
+
+def _with_stated_cache(
+    job: ServiceSpec, checkpoint: str | None, found: StatedFormat | None
+) -> ServiceSpec:
+    """Return ``job`` with the format of the KV cache that its checkpoint states, if it sets none.
+
+    The files of the model may be those of another checkpoint, whose name states another format.
+    """
+    named = weight_format(checkpoint) if checkpoint is not None else None
+    other = checkpoint is None or (found is not None and named not in (None, found.precision))
+    if found is None or other or not found.fp8_cache or job.kv_precision != "auto":
+        return job
+    chosen = job.model_copy(update={"kv_precision": "fp8"})
+    # The digest of a spec covers what the user wrote.
+    chosen.model_fields_set.discard("kv_precision")
+    return chosen
 
 
 def _is_already_quantized(

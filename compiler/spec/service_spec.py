@@ -189,7 +189,8 @@ class ServiceSpec(StrictModel):
     """Let the engine quantize a 16-bit checkpoint to fp8 while it loads the weights. Only valid
     with precision: fp8."""
     kv_precision: Literal["auto", "bf16", "fp16", "fp8"] = "auto"
-    """Number format of the KV cache. auto uses the format of the activations."""
+    """Number format of the KV cache. auto uses fp8 if the quantization_config of the model states
+    an fp8 KV cache, as engines do, and otherwise the format of the activations."""
     checkpoint: str | None = None
     """Checkpoint from which the engine loads the model: a repository on a model hub, or a folder
     that exists on all hosts. If absent, the catalog's checkpoint of the model in the format of

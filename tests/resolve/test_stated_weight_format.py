@@ -166,6 +166,31 @@ def test_the_format_may_be_stated_in_the_file_of_modelopt() -> None:
     assert codes({**spec, "model": "llama.json"}) == ["PARC-X08"]
 
 
+FLOAT_8_CACHE = {"num_bits": 8, "type": "float", "dynamic": False}
+
+
+@pytest.mark.parametrize(
+    ("stated", "job", "cache"),
+    [
+        ({"kv_cache_scheme": FLOAT_8_CACHE}, {}, "fp8"),
+        ({"kv_cache_quant_algo": "FP8"}, {}, "fp8"),
+        ({"kv_cache_scheme": FLOAT_8_CACHE}, {"checkpoint": "org/model-FP8"}, "fp8"),
+        ({"kv_cache_scheme": FLOAT_8_CACHE}, {"checkpoint": "org/model-AWQ"}, "bf16"),
+        ({"kv_cache_scheme": FLOAT_8_CACHE}, {"kv_precision": "bf16"}, "bf16"),
+        ({"kv_cache_scheme": {**FLOAT_8_CACHE, "type": "int"}}, {}, "bf16"),
+        ({"kv_cache_scheme": None, "kv_cache_quant_algo": None}, {}, "bf16"),
+    ],
+)
+def test_the_kv_cache_has_the_format_that_the_config_states(
+    stated: dict[str, Any], job: dict[str, str], cache: str
+) -> None:
+    # As in nvidia/Llama-3.1-70B-Instruct-FP8, which vLLM serves with an fp8 KV cache.
+    spec = service({"quant_method": "modelopt", "quant_algo": "FP8", **stated}, **job)
+    plan, _ = planned(spec)
+    assert isinstance(plan, ServingPlan)
+    assert plan.problem.service.setup.kv == cache
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"quantization": 4}', '{"quantization": {}}'])
 def test_an_unusable_file_of_modelopt_states_no_format(text: str) -> None:
     spec = service({})

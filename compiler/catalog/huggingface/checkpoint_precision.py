@@ -36,6 +36,9 @@ class StatedFormat:
     """``job.precision`` that serves these weights; empty if there is no such value."""
     text: str
     """The statement in the words of the file: ``quant_method is 'gptq', bits is 3``."""
+    fp8_cache: bool = False
+    """True if the checkpoint has scales for a KV cache in fp8, which engines then use by default
+    (vLLM, utils/torch_utils.py, get_kv_cache_quant_algo_string)."""
 
 
 def checkpoint_precision(config: Mapping[str, Any]) -> StatedFormat | None:
@@ -53,7 +56,9 @@ def checkpoint_precision(config: Mapping[str, Any]) -> StatedFormat | None:
     owner, quantized = _quantization_of(config)
     if not quantized:
         return None
-    return StatedFormat(_precision(owner, quantized), _describe(quantized))
+    return StatedFormat(
+        _precision(owner, quantized), _describe(quantized), _has_fp8_cache(quantized)
+    )
 
 
 def _quantization_of(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -117,6 +122,14 @@ def _group_formats(quantized: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if kind == ("float", 4) and isinstance(per_scale, int):
                 form = _FLOAT_4_BIT.get(per_scale, "")
             yield str(group.get("targets", "")), form
+
+
+def _has_fp8_cache(quantized: Mapping[str, Any]) -> bool:
+    """Return True if ``quantized`` states a KV cache in 8-bit floats."""
+    scheme = quantized.get("kv_cache_scheme") or quantized.get("kv_cache_quant_algo")
+    if isinstance(scheme, Mapping):
+        return (scheme.get("type"), scheme.get("num_bits")) == ("float", 8)
+    return scheme == "FP8"
 
 
 def _describe(quantized: Mapping[str, Any]) -> str:
