@@ -349,6 +349,20 @@ def test_no_service_is_started_from_weights_in_an_unknown_format(
     assert "the weights of the checkpoint have a format that PARC cannot plan" in result.stderr
 
 
+def test_a_service_of_a_config_shows_what_is_wrong_besides_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(
+        json.dumps({**CONFIG, "quantization_config": {"quant_method": "fp8"}})
+    )
+    words = ("--kind", "serve", "--model", "config.json", "--gpus", "8")
+    result = parc("init", *words, "--gpu", "v100-sxm-32gb")
+    assert result.exit_code == 1
+    assert "no kernels for fp8 weights on v100-sxm-32gb" in result.stderr
+    assert "job.checkpoint is not set" not in result.stderr
+
+
 @pytest.mark.parametrize("hosts", [1, 3, 7, 13])
 def test_the_batch_per_gpu_is_a_power_of_two(hosts: int) -> None:
     text = parc("init", "--model", "qwen3-0.6b", "--gpus", str(8 * hosts)).stdout

@@ -87,11 +87,8 @@ def command(output: Path | None, **given: Any) -> None:
     """
     from parc.compiler.diagnostics import Sink
     from parc.compiler.tools.starter.choose_gpu import StarterError
-    from parc.compiler.tools.starter.starter_spec import (
-        StarterRequest,
-        is_oversized,
-        write_starter,
-    )
+    from parc.compiler.tools.starter.failures import is_oversized
+    from parc.compiler.tools.starter.starter_spec import StarterRequest, write_starter
 
     if output is not None and output.exists():
         raise click.UsageError(f"{output} exists and is not overwritten")

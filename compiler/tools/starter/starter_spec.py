@@ -22,14 +22,12 @@ from parc.compiler.ir.model import Model
 from parc.compiler.pipeline import check_spec
 from parc.compiler.resolve.resolve_checkpoint import unplanned_format_finding
 from parc.compiler.resolve.resolve_model import resolve_model
-from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import block_lines
 from parc.compiler.tools.starter.cluster import StarterCluster
+from parc.compiler.tools.starter.failures import is_oversized, main_failure
 
 Kind = Literal["train", "finetune", "serve"]
-_OVERSIZED = {f"PARC-{OVERSIZED}", "PARC-V02"}
-"""Codes of the findings that a job, or the KV cache of a service, does not fit in memory."""
 _REMOTE_CODE, _ARGS_FIX = "PARC-V31", "launch.args: "
 """Code of the finding that an engine cannot load the model, and the field that its fix sets."""
 MOST_HOSTS = 1024
@@ -188,8 +186,7 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
             # A quantized checkpoint may fit; for training, only more hosts help.
             if is_oversized(found) and (not serves or request.cluster.hosts is None):
                 break
-        # A job that does not fit with one precision may have no checkpoint with another one.
-        shown = next(filter(is_oversized, failed), failed[0])
+        shown = main_failure(failed, [one.own_files for one in attempts])
         if not any(map(is_oversized, failed)):  # more hosts would not help
             break
     if shown is not None:
@@ -214,11 +211,6 @@ def _needed_permission(sink: Sink) -> Finding | None:
     """Return the finding that the engine needs a flag to run code from the checkpoint."""
     findings = (one.finding for one in sink.diagnostics if one.code == _REMOTE_CODE)
     return next((one for one in findings if one.fix.startswith(_ARGS_FIX)), None)
-
-
-def is_oversized(sink: Sink) -> bool:
-    """Return True if a finding reports that the job does not fit in memory."""
-    return any(one.code in _OVERSIZED for one in sink.diagnostics)
 
 
 def _host_counts(request: StarterRequest, model: Model) -> Iterator[int]:
