@@ -72,6 +72,11 @@ def group(kind: str, bits: int, targets: str = "Linear", **weights: Any) -> dict
     return {"targets": [targets], "weights": {"type": kind, "num_bits": bits, **weights}}
 
 
+def quark(weights: object) -> dict[str, Any]:
+    """Return the description of a checkpoint that AMD's Quark wrote."""
+    return {"quant_method": "quark", "global_quant_config": {"weight": weights}}
+
+
 FLOAT_8, FLOAT_4 = group("float", 8, "self_attn.q_proj"), group("float", 4, group_size=16)
 MIXED = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
 
@@ -86,6 +91,13 @@ MIXED = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
         ({"quant_method": "auto-round", "bits": 4, "data_type": "int"}, "int4"),
         ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"}, ""),
         ({"quant_method": "gptq", "bits": 8}, ""),
+        # amd/Llama-3.1-70B-Instruct-FP8-KV and amd/DeepSeek-R1-MXFP4
+        (quark({"dtype": "fp8_e4m3", "group_size": None, "qscheme": "per_tensor"}), "fp8"),
+        (quark({"dtype": "fp4", "group_size": 32, "scale_format": "e8m0"}), "mxfp4"),
+        (quark({"dtype": "int8"}), ""),
+        (quark({"dtype": ["fp4"]}), ""),
+        (quark([{"dtype": "fp8_e4m3"}, {"dtype": "int4"}]), ""),
+        ({"quant_method": "quark", "global_quant_config": None}, ""),
         # nvidia/DeepSeek-V4-Flash-NVFP4
         (
             {"quant_method": "fp8", "quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4"},

@@ -23,6 +23,8 @@ _FORMATS = {("int", 4): "int4", ("float", 8): "fp8"}
 """Type and bits of weights, as compressed-tensors writes them -> precision of a serving job."""
 _FLOAT_4_BIT = {16: "nvfp4", 32: "mxfp4"}
 """Weights per scale of 4-bit floats -> precision of a serving job."""
+_QUARK_TYPES = {"fp8_e4m3": ("float", 8), "fp4": ("float", 4), "int4": ("int", 4)}
+"""``dtype`` of weights that AMD's Quark writes -> type and bits."""
 _LARGEST_PARTS = (".experts", "expert", "mlp", "ffn", "feed_forward")
 """Parts of layer names, those of the layers with most weights of a model first. Names of shared
 experts contain only the second one."""
@@ -51,7 +53,8 @@ def checkpoint_precision(config: Mapping[str, Any]) -> StatedFormat | None:
     ``config`` is the content of config.json. Its ``quantization_config``, which may be inside the
     config of the text decoder, has the keys of the ``transformers`` quantizer that the checkpoint
     was written with (transformers, utils/quantization_config.py; compressed-tensors,
-    quantization/quant_config.py; ModelOpt, export/quant_utils.py).
+    quantization/quant_config.py; ModelOpt, export/quant_utils.py; Quark, as read by vLLM,
+    quantization/quark/quark.py).
     """
     owner, quantized = _quantization_of(config)
     if not quantized:
@@ -83,6 +86,8 @@ def _precision(owner: Mapping[str, Any], quantized: Mapping[str, Any]) -> str:
         return _ALGORITHMS.get(str(experts), "")
     if method == "fp8" and owner.get("expert_dtype") == "fp4":  # DeepSeek-V4
         return "mxfp4"
+    if method == "quark":
+        return _quark_format(quantized)
     return (
         _METHODS.get(method)
         or _ALGORITHMS.get(str(quantized.get("quant_algo", "")))
@@ -117,11 +122,24 @@ def _group_formats(quantized: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         weights = group.get("weights") if isinstance(group, Mapping) else None
         if isinstance(weights, Mapping) and isinstance(weights.get("num_bits"), int):
             kind = str(weights.get("type", "")), weights["num_bits"]
-            per_scale = weights.get("group_size")
-            form = _FORMATS.get(kind, "")
-            if kind == ("float", 4) and isinstance(per_scale, int):
-                form = _FLOAT_4_BIT.get(per_scale, "")
-            yield str(group.get("targets", "")), form
+            yield str(group.get("targets", "")), _format_of_type(kind, weights)
+
+
+def _quark_format(quantized: Mapping[str, Any]) -> str:
+    """Return the precision of the layers that Quark does not list by name; empty if unclear."""
+    default = quantized.get("global_quant_config")
+    weights = default.get("weight") if isinstance(default, Mapping) else None
+    if not isinstance(weights, Mapping):
+        return ""
+    return _format_of_type(_QUARK_TYPES.get(str(weights.get("dtype")), ("", 0)), weights)
+
+
+def _format_of_type(kind: tuple[str, int], weights: Mapping[str, Any]) -> str:
+    """Return the precision of weights of type and bits ``kind``; empty if there is none."""
+    per_scale = weights.get("group_size")
+    if kind == ("float", 4) and isinstance(per_scale, int):
+        return _FLOAT_4_BIT.get(per_scale, "")
+    return _FORMATS.get(kind, "")
 
 
 def _has_fp8_cache(quantized: Mapping[str, Any]) -> bool:
