@@ -224,6 +224,27 @@ def test_a_decoder_without_model_type_has_the_family_of_the_whole_model():
     assert resolved({"model_type": "qwen3_vl", "text_config": null}, "#text_config")[0] is None
 
 
+@pytest.mark.parametrize(
+    ("keys", "reason", "advice"),
+    [
+        # google/t5gemma-2b-2b-ul2, and any model of this kind that transformers saves
+        ({"encoder": {}, "decoder": {}}, "an encoder and a decoder", "decoder-only"),
+        ({"is_encoder_decoder": True}, "an encoder and a decoder", "decoder-only"),
+        # meta-llama/Llama-3.2-11B-Vision
+        ({"cross_attention_layers": [3, 8]}, "attend to another input", "section model"),
+        ({"is_encoder_decoder": False, "cross_attention_layers": []}, "", "section model"),
+    ],
+)
+def test_the_keys_of_an_unknown_family_show_why_it_is_not_supported(keys, reason, advice):
+    (note,) = model_spec_from_config({"model_type": "brand_new", **keys}, "x").notes
+    assert (note.code, note.key) == ("K02", "model_type")
+    assert reason in note.message
+    assert advice in note.help
+    assert (":" in note.message) == bool(reason)
+    whole = {"model_type": "wrapper", "text_config": {"model_type": "brand_new", **keys}}
+    assert reason in model_spec_from_config(whole, "x").notes[0].help
+
+
 def test_a_family_with_the_keys_of_another_one_has_its_parameters():
     keys = {"num_hidden_layers": 4, "attn_type_list": [0, 0, 0, 1], "shared_intermediate_size": 0}
     keys |= {"postnorm": True, "rotary_dim": 64, "shared_moe_mode": "sigmoid"}

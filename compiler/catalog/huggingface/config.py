@@ -32,6 +32,7 @@ mappings are joined by dots."""
 _FLAT = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}
 """``model_type`` of a config that has the keys of its text decoder at the top level, next to
 ``vision_config`` -> family of the text decoder."""
+DECODERS_ONLY = "PARC plans decoder-only models"
 _INHERITED = ("tie_word_embeddings",)
 """Keys that also apply to a text decoder if the config contains them one level above it."""
 
@@ -122,22 +123,39 @@ def explain_unsupported_family(
         message = f"model_type {format_value(model_type)} contains several models"
         help = _explain_text_decoder(text_decoder_config(config, part, families), part, families)
         return ConfigNote("K02", "model_type", message, help)
-    reason = families.reason_unsupported(model_type)
+    reason = families.reason_unsupported(model_type) or _reason_in_keys(config)
     decoder = f"{model_type}_text"
     if families.is_supported(decoder) or families.reason_unsupported(decoder):
         reason = f"it contains several models, but the config has no key {TEXT_PARTS[0]}"
     message = f"model_type {format_value(model_type)} is not supported{reason and f': {reason}'}"
-    return ConfigNote("K02", "model_type", message, _supported_families_help(model_type, families))
+    help = _supported_families_help(model_type, families, decodes=reason != _ENCODER_DECODER)
+    return ConfigNote("K02", "model_type", message, help)
 
 
-def _supported_families_help(model_type: str, families: FamilyFiles) -> str:
+_ENCODER_DECODER = "it is an encoder and a decoder"
+
+
+def _reason_in_keys(config: Mapping[str, Any]) -> str:
+    """Return why PARC cannot read a config of an unknown family, if its keys show a reason."""
+    parts = all(isinstance(config.get(key), Mapping) for key in ("encoder", "decoder"))
+    if parts or config.get("is_encoder_decoder") is True:
+        return _ENCODER_DECODER
+    if config.get("cross_attention_layers"):
+        return "some layers attend to another input (cross_attention_layers)"
+    return ""
+
+
+def _supported_families_help(
+    model_type: str, families: FamilyFiles, *, decodes: bool = True
+) -> str:
     """Return a help text that refers to the list of supported families.
 
-    The text also lists supported families with a name similar to ``model_type``.
+    The text also lists supported families with a name similar to ``model_type``. ``decodes`` is
+    False for a model that section ``model`` cannot describe, because it is not only a decoder.
     """
     near = ", ".join(get_close_matches(model_type[:80], families.names(), n=4, cutoff=0.6))
     similar = f"; similar: {near}" if near else ""
-    advice = families.describe_alternative(model_type)
+    advice = families.describe_alternative(model_type) if decodes else DECODERS_ONLY
     return f"{advice}; docs/import.md lists the supported families{similar}"
 
 
@@ -151,7 +169,7 @@ def _explain_text_decoder(config: Mapping[str, Any], part: str, families: Family
         return f"the text decoder under {part} has no model_type, so PARC cannot read it"
     if families.is_supported(model_type):
         return f"to read only the text decoder, append #{part} to the file: config.json#{part}"
-    reason = families.reason_unsupported(model_type)
+    reason = families.reason_unsupported(model_type) or _reason_in_keys(config)
     named = format_value(model_type)
     advice = families.describe_alternative(model_type)
     return (
