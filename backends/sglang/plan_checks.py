@@ -34,7 +34,7 @@ WITHOUT_CLASS = frozenset(
 )
 """Families without a class in models/, which SGLang runs with transformers' own modules."""
 REMOTE_CODE = frozenset(
-    {"bailing_moe", "bailing_moe_v2", "deci", "internlm2", "mimo", "nemotron-nas"}
+    {"bailing_moe", "bailing_moe_v2", "deci", "deepseek", "internlm2", "mimo", "nemotron-nas"}
 )
 """Families whose config class is in their checkpoints, because transformers has none."""
 

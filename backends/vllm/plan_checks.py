@@ -46,7 +46,10 @@ SINCE = {
 }
 """Family -> first version whose registry has its class."""
 REMOTE = frozenset(
-    {"bailing_moe", "bailing_moe_v2", "deci", "exaone", "internlm2", "mimo", "nemotron-nas"}
+    (
+        *("bailing_moe", "bailing_moe_v2", "deci", "deepseek", "exaone", "internlm2", "mimo"),
+        "nemotron-nas",
+    )
 )
 """Families whose config class is in their checkpoints, because transformers has none."""
 ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"

@@ -222,6 +222,7 @@ SWITCHES = (
     {"hybrid_override_pattern": "M-*E" * 13},
     {"topk_method": "group_limited_greedy"},
     {"score_function": "sigmoid"},
+    {"n_routed_experts": 8},
 )
 """Keys on which it depends whether other keys are read."""
 

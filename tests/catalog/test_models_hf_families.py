@@ -21,7 +21,7 @@ PACKAGE = ROOT / "compiler/catalog/huggingface"
 REFUSED = parse_table((PACKAGE / "refused_families.yaml").read_text("utf-8"))
 OTHERWISE = {
     *("bailing_moe", "bailing_moe_v2", "deci", "kimi_k2", "mimo", "nemotron-nas"),
-    *("chatglm", "exaone", "internlm2", "minimax_m1", "minimax_text_01"),
+    *("chatglm", "exaone", "internlm2", "minimax_m1", "minimax_text_01", "deepseek"),
 }
 """Families without a class in transformers."""
 

@@ -29,7 +29,7 @@ WORDS: tuple[ProgramKind, ...] = ("decoder", "transformers", "trainer")
 # transformers 5.20: models whose code is only in their repositories, and multi-modal models.
 _REMOTE_CODE = (
     *("bailing_moe", "bailing_moe_v2", "chatglm", "deci", "exaone", "grok", "internlm2", "mimo"),
-    *("minimax_m1", "minimax_text_01", "nemotron-nas"),
+    *("deepseek", "minimax_m1", "minimax_text_01", "nemotron-nas"),
 )
 _EQUAL_CLASS = {"kimi_k2": "deepseek_v3"}
 """Family whose repositories contain a copy of a class of transformers -> family of that class."""
