@@ -107,7 +107,8 @@ def built(config: Any) -> tuple[Any, int]:
 
 def is_model_of(found: Any, config: Any) -> bool:
     """Return True if ``found`` is the class of the model with this config, without a head."""
-    return getattr(found, "config_class", None) is type(config) and found.__name__.endswith("Model")
+    owned = getattr(found, "config_class", None) is type(config)
+    return owned and found.__name__.endswith("Model") and "PreTrained" not in found.__name__
 
 
 def module_of(case: Case) -> tuple[str, ...]:
