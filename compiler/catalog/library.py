@@ -59,26 +59,34 @@ class TextReader(Protocol):
         """
 
 
+ROOT_OPTION = "--root DIR allows all files below DIR; a symbolic link counts as its target"
+"""Help text for a file outside the folder of the spec, in commands that read a spec."""
+
+
 class OutsideRootError(OSError):
     """Error: a user's file is outside the folder that PARC may read."""
 
-    def __init__(self, path: str, folder: str) -> None:
-        """Store the path in the spec and ``folder``, a description of the allowed folder."""
+    def __init__(self, path: str, folder: str, advice: str) -> None:
+        """Store the path in the spec, a description of the allowed folder, and the help text."""
         super().__init__(errno.EACCES, f"the file is outside {folder}", path)
-        self.folder = folder
+        self.folder, self.advice = folder, advice
 
 
 class Library:
     """Entries of the catalog by name, and files of the user relative to the folder of the spec."""
 
-    def __init__(self, folder: Path | None = None, root: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, root: Path | None = None, advice: str = ROOT_OPTION
+    ) -> None:
         """Set the folders for user files.
 
         Paths are relative to ``folder``, by default the current folder. All user files must be
-        below ``root``. If ``root`` is None, they can be anywhere.
+        below ``root``. If ``root`` is None, they can be anywhere. ``advice`` is the help text for
+        a file outside ``root``.
         """
         self._folder = folder or Path()
         self._root = root
+        self._advice = advice
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the names of all catalog entries of ``kind`` (one of KINDS), sorted."""
@@ -111,7 +119,8 @@ class Library:
         full = Path(os.path.realpath(self._folder / path))
         if self._root is not None and not full.is_relative_to(os.path.realpath(self._root)):
             own = self._root == self._folder
-            raise OutsideRootError(path, "the folder of the spec" if own else f"{self._root}")
+            allowed = "the folder of the spec" if own else f"{self._root}"
+            raise OutsideRootError(path, allowed, self._advice)
         if full.exists() and not full.is_file():  # a pipe would block, a device never ends
             raise OSError(errno.EINVAL, "the path is not a regular file", path)
         with full.open("rb") as file:
@@ -224,7 +233,7 @@ def read_user_file(
         finding = Finding(
             f"{path[:200]} is outside {error.folder}",
             f"a spec may read only files below {error.folder}",
-            help="--root DIR allows all files below DIR; a symbolic link counts as its target",
+            help=error.advice,
         )
         sink.report("I11", finding, at=at)
     except OSError as error:

@@ -349,6 +349,28 @@ def test_no_service_is_started_from_weights_in_an_unknown_format(
     assert "the weights of the checkpoint have a format that PARC cannot plan" in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--model", "--preset"])
+def test_a_file_outside_the_folder_of_the_spec_gets_advice_that_works(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, other = tmp_path / "work", tmp_path / "models"
+    folder.mkdir()
+    other.mkdir()
+    monkeypatch.chdir(folder)
+    (other / "file.json").write_text(json.dumps(CONFIG), "utf-8")
+    (other / "file.yaml").write_text("cluster: {node: hgx-h100}\n", "utf-8")
+    file = other / ("file.json" if option == "--model" else "file.yaml")
+    model = () if option == "--model" else ("--model", "qwen3-0.6b")
+    words = ("init", *model, option, str(file), "--gpus", "8")
+    refused = parc(*words)
+    assert "is outside the folder of the spec" in refused.stderr
+    assert "--root" not in refused.stderr
+    assert "-o FOLDER/spec.yaml" in refused.stderr
+    spec = other / "spec.yaml"
+    assert parc(*words, "-o", str(spec)).exit_code == 0
+    assert parc("check", str(spec)).exit_code == 0
+
+
 def test_a_service_of_a_config_shows_what_is_wrong_besides_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ def _requested_cluster(
         cluster_of_gpus,
         resolve_hosts,
     )
+    from parc.compiler.tools.starter.failures import OUTSIDE_FOLDER
 
     from_slurm, from_kubernetes = given["from_slurm"], given["from_kubernetes"]
     if from_slurm and from_kubernetes:
@@ -165,7 +166,7 @@ def _requested_cluster(
     names = Library().names("sites")
     if preset and preset not in names and not is_user_file_path(preset):
         raise StarterError(f"the catalog has no site {preset!r}; valid names: {', '.join(names)}")
-    library = Library(folder, folder)
+    library = Library(folder, folder, OUTSIDE_FOLDER)
     site = read_site(preset, library, sink) if preset else None
     if site is not None:
         sink.positions = replace(sink.positions, values=site.values, keys=site.keys)

@@ -12,6 +12,13 @@ _OVERSIZED = {f"PARC-{OVERSIZED}", "PARC-V02"}
 _INCOMPLETE = "PARC-X08"
 """Code of the finding that a service has no checkpoint."""
 
+OUTSIDE_FOLDER = (
+    "copy the file to the folder of the spec, or write the spec next to the file: "
+    "-o FOLDER/spec.yaml"
+)
+"""Help text for a file outside the folder of the spec. parc init writes specs that every command
+can read, so it has no option --root."""
+
 
 def is_oversized(sink: Sink) -> bool:
     """Return True if a finding reports that the job does not fit in memory."""

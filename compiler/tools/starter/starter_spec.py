@@ -25,7 +25,7 @@ from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.reading.source import SpecSource
 from parc.compiler.tools.importers.format_fragment import block_lines
 from parc.compiler.tools.starter.cluster import StarterCluster
-from parc.compiler.tools.starter.failures import is_oversized, main_failure
+from parc.compiler.tools.starter.failures import OUTSIDE_FOLDER, is_oversized, main_failure
 
 Kind = Literal["train", "finetune", "serve"]
 _REMOTE_CODE, _ARGS_FIX = "PARC-V31", "launch.args: "
@@ -160,7 +160,7 @@ def write_starter(request: StarterRequest, folder: Path, sink: Sink) -> str | No
         folder: folder of the spec, to which a path of a model is relative.
         sink: receives the findings if no text is returned.
     """
-    library = Library(folder, folder)
+    library = Library(folder, folder, OUTSIDE_FOLDER)
     found = Sink(sink.positions)
     model = resolve_model(request.model, library, found)
     if model is None and (decoder := _text_decoder(request.model, library)) is not None:
