@@ -99,3 +99,16 @@ def test_no_placement_time_is_shown_if_hosts_share_no_link() -> None:
     assert level.estimate.time.placement_seconds == 0
     assert "of the step" not in format_placement(level)
     assert "placement" not in search_text(level, 5)
+
+
+def test_a_wait_that_would_be_shown_as_zero_is_not_shown() -> None:
+    tiny = plan_of(
+        {
+            **{"parc": 1, "name": "tiny", "model": "llama-3.1-8b", "emit": ["megatron"]},
+            "cluster": {"node": "hgx-h100", "nodes": 2},
+            "job": {"sequence_length": 4, "global_batch": 32},
+            "layout": {"pp": 4, "tp": 1},
+        }
+    )
+    assert 0 < tiny.placement.proof.exposed_seconds < 5e-6
+    assert "no waits on links between hosts" in format_placement(tiny)

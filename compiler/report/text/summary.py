@@ -284,6 +284,10 @@ def _format_rows(rows: tuple[tuple[str, str], ...]) -> str:
     return "".join(f"{name:<9} {text}\n" for name, text in rows if text)
 
 
+_SHORTEST_WAIT = 5e-6
+"""Seconds below which a wait would be shown as 0.00 ms."""
+
+
 def format_placement(plan: Plan) -> str:
     """Return a line on the host order: its name, waits on links between hosts, and proof.
 
@@ -298,7 +302,7 @@ def format_placement(plan: Plan) -> str:
     if len({host.rack for host in placement.hosts}) == 1:
         name = "one rack"
     waits = "no waits on links between hosts"
-    if placement.proof.exposed_seconds:
+    if placement.proof.exposed_seconds >= _SHORTEST_WAIT:
         seconds = format_seconds(placement.proof.exposed_seconds)
         waits = f"each step waits {seconds} on links between hosts{_terms_with_waits(plan)}"
     return f"{name}, {waits}, {placement.proof.summary}"
