@@ -78,7 +78,8 @@ def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
         finding = Finding(
             f"raising the limit on {limit.text} from {format_limit(limit.seconds)} to "
             f"{format_limit(one.higher_seconds)} {effect}",
-            label=f"best plan with it: {_format_candidate(found)} on {found.layout.gpus:,} GPUs",
+            label=f"best plan with the higher limit: {_format_candidate(found)} on "
+            f"{found.layout.gpus:,} GPUs",
             help="no change is needed if the limit is strict",
             fix=f"goals.{limit.latency}{key}: {format_limit(one.higher_seconds).replace(' ', '')}",
         )

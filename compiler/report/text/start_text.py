@@ -56,5 +56,7 @@ def _start_line(start: JobStart, path: str) -> str:
     if start.hosts > 1:
         line += f" on each of the {format_count(start.hosts, 'host')}"
     line += f" {start.place}" if start.place else ""
-    folder = "working folder of the image" if start.in_image else "working folder"
-    return f"{line} ({folder}: that of {start.program})" if start.program else line
+    if not start.program:
+        return line
+    where = "the image must start" if start.in_image else "run it"
+    return f"{line} ({where} in the folder of {start.program})"
