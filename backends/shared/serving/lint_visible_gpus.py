@@ -72,7 +72,7 @@ class _ContainerGpus:
         """Clause of a finding."""
         return f"the container gets {self.count}"
 
-    more = "set the limit of GPUs to {}"
+    more_advice = "set the limit of GPUs to {}"
 
 
 def _limit_of_container(script: LintedScript, program: Word) -> _ContainerGpus | None:
