@@ -117,7 +117,7 @@ class PlainFramework:
             at = f"layout.{stages[0]}"
             finding = Finding(
                 f"{self.name} always splits the layers evenly over the stages",
-                label=f"{at} asks for other stages",
+                label=f"{at} sets other stages",
                 fix=f"remove {at}",
                 targets=(self.name,),
             )

@@ -61,7 +61,7 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report if the limit is below the high end of the memory interval of a stage (G02).
 
     The search prefers layouts whose whole interval is below the limit, so no such layout satisfies
-    the spec. The finding suggests more recomputation than the spec asks for, if this is enough.
+    the spec. The finding suggests more recomputation than the plan has, if this is enough.
     """
     limit = plan.estimate.limit_bytes
     peak = max(plan.estimate.memory, key=lambda stage: (stage.high_bytes, -stage.stage))

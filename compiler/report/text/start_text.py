@@ -29,7 +29,7 @@ def start_lines(plan: AnyPlan, artifacts: Iterable[Artifact], directory: str) ->
 
 
 def describe_missing_start(plan: AnyPlan) -> str:
-    """Return what the line ``start`` says if no file of the plan is known to start the job."""
+    """Return the text of the line ``start`` if no file of the plan is known to start the job."""
     from parc.backends.built_in import BUILT_IN
 
     built_in = {one.name for one in BUILT_IN}
