@@ -70,6 +70,8 @@ def predict_fits(cases: Iterable[Case]) -> Iterator[FitPrediction]:
         if "host-checkpoints" in case.run.overlap:
             # The host stores what the layers save, so the loss is the peak on the device.
             peak = replace(peak, activations_bytes=0.0)
+        if "host-states" in case.run.overlap:
+            peak = replace(peak, weights_bytes=0.0, gradients_bytes=0.0, optimizer_bytes=0.0)
         yield FitPrediction(case, peak)
 
 
