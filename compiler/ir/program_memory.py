@@ -38,6 +38,10 @@ class StateBytes:
     pass at stage 2, while the weights themselves are sharded; 0 if there is no such copy. In a
     pipeline this copy exists at stage 3 too, and gradients are accumulated unsharded until the last
     micro-batch (torch.distributed.pipelining/stage.py, backward_maybe_with_nosync)."""
+    unreduced: float = 0.0
+    """Bytes per parameter of whole gradients at stages 2 and 3, in programs that reduce gradients
+    only after the last micro-batch (set_requires_gradient_sync of FSDP2, which accumulates in the
+    format of the reduction); 0 for other programs."""
 
     def bytes_on_rank(
         self,
@@ -72,7 +76,7 @@ class StateBytes:
             weight = self.weight / shards + self.gathered
         # Pipelines of torch reduce-scatter only after the last micro-batch.
         if self.gathered and pipelined and zero_stage >= 2:
-            gradient = self.gradient
+            gradient = self.unreduced or self.gradient
         if offload.optimizer != "none":
             # Gradients that wait for the move to the host are 16-bit: at most 2 bytes each.
             gradient, optimizer = (0.0 if zero_stage >= 2 else min(gradient, 2.0)), 0.0

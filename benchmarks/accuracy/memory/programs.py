@@ -33,6 +33,9 @@ KEPT_LOGITS_BYTES = 18.0
 """Bytes per logit of prime-rl in January 2026 (commit 11d87ee8, trainer/sft/train.py). The variable
 ``out`` keeps the fp32 logits (4) during the backward pass, in which log-softmax (4) and two
 gradients (4 + 4) are in memory. torch has also reserved the 16-bit logits (2)."""
+HALF_LOSS_BYTES = 8.0
+"""Bytes per logit of ``cross_entropy`` on 16-bit logits that a variable keeps during the backward
+pass: logits, log-softmax, and the gradients of both, in 16 bits each."""
 FAMILIES = {
     "fp8_parameters": "megatron",
     "fsdp2": "torch",
@@ -40,6 +43,7 @@ FAMILIES = {
     "torchtitan_2024": "torch",
     "bf16_adam": "torch",
     "automodel": "torch",
+    "kempnerforge": "torch",
 }
 """Program -> name of the memory model that it shares with other programs, if it shares one."""
 
@@ -125,6 +129,27 @@ def automodel() -> ProgramMemory:
     return replace(fsdp2_memory(), name="automodel", state=StateBytes(2.0, 2.0, 4.0))
 
 
+def kempnerforge() -> ProgramMemory:
+    """Return the memory model of KempnerForge of April 2026.
+
+    Weights, both moments of Adam and sharded gradients are bf16 (scripts/train.py). Gradients are
+    reduced in fp32 after the last micro-batch (training/grad.py, distributed/parallel.py).
+    Tensor-parallel ranks gather the logits and replicate the embedding
+    (distributed/tensor_parallel.py). The loss computes in bf16: logits, log-softmax and the
+    gradients of both.
+    """
+    return replace(
+        fsdp2_memory(),
+        name="kempnerforge",
+        state=StateBytes(2.0, 2.0, 4.0, gathered=2.0, unreduced=4.0),
+        loss_bytes=HALF_LOSS_BYTES,
+        split_loss_bytes=0.0,
+        whole_logits=True,
+        whole_embedding=True,
+        root_bytes=2.0,
+    )
+
+
 def unfused(program: ProgramMemory) -> ProgramMemory:
     """Return ``program`` with the attention matrix and the dropout masks of 2022."""
     return replace(
@@ -165,6 +190,7 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "nanotron": nanotron,
         "bf16_adam": bf16_adam,
         "automodel": automodel,
+        "kempnerforge": kempnerforge,
     }[name]()
     program = _with_loss(_with_workspaces(program, features, generation), features)
     if "unfused" in features:

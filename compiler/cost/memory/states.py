@@ -34,7 +34,20 @@ def weight_gradient_optimizer_bytes(
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
     weights += table_excess_bytes(cost_model, layout, load, program)
+    if layout.zero_stage >= 2 and accumulates_whole_gradients(cost_model, layout, program):
+        gradients = program.state.unreduced * (dense + expert)
     return weights, gradients, optimizer
+
+
+def accumulates_whole_gradients(
+    cost_model: CostModel, layout: Layout, program: ProgramMemory
+) -> bool:
+    """Return True if ranks keep whole gradients until the last micro-batch of a step.
+
+    They replace the sharded gradients, which exist only after the reduction.
+    """
+    several = layout.micro_batches(cost_model.problem.job.global_batch) > 1
+    return program.state.unreduced > 0 and several
 
 
 def unreduced_gradient_bytes(
