@@ -14,7 +14,14 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import Layout, ProgramMemory
 
-LATE_GRADIENTS = {"fsdp2", "torchtitan", "torchtitan_2024", "automodel", "kempnerforge"}
+LATE_GRADIENTS = {
+    "fsdp2",
+    "torchtitan",
+    "torchtitan_2024",
+    "automodel",
+    "kempnerforge",
+    "litgpt",
+}
 """Programs that free all gradients after a step (``zero_grad``, which sets them to None)."""
 
 

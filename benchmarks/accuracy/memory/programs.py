@@ -44,6 +44,7 @@ FAMILIES = {
     "bf16_adam": "torch",
     "automodel": "torch",
     "kempnerforge": "torch",
+    "litgpt": "torch",
 }
 """Program -> name of the memory model that it shares with other programs, if it shares one."""
 
@@ -68,23 +69,27 @@ def nanotron() -> ProgramMemory:
 
 
 def with_copies(program: ProgramMemory, model: Model, layout: Layout) -> ProgramMemory:
-    """Return ``program`` with the copies that nanotron's attention makes (models/llama.py).
+    """Return ``program`` with the copies that the attention of nanotron and LitGPT makes.
 
-    Other programs are returned as they are.
+    Other programs are returned as they are (nanotron, models/llama.py; litgpt/model.py).
 
-    Without grouped queries, queries, keys and values are copied to one tensor. Flash attention's
+    In LitGPT, values without grouped queries are a view of one tensor of unrotated queries, keys
+    and values, which stays allocated. In nanotron, without grouped queries, queries, keys and values are copied to one tensor. Flash attention's
     rotary embedding rotates the queries in place, so that the unrotated keys and values in this
     tensor stay allocated. Keys and values are copied again to the layout of the rotary kernel.
 
     Flash attention writes (batch, sequence) but the output projection reads (sequence, batch), so
     that it copies the attention output if the micro-batch has several sequences.
     """
-    if program.name != "nanotron":
+    if program.name not in ("nanotron", "litgpt"):
         return program
     attention = model.attention
+    rotated = 1.0 if attention.heads == attention.kv_heads else 0.0
+    program = replace(program, rotary_copies=rotated)
+    if program.name == "litgpt":
+        return program
     return replace(
         program,
-        rotary_copies=1.0 if attention.heads == attention.kv_heads else 0.0,
         output_copies=1.0 if layout.micro_batch > 1 else 0.0,
     )
 
@@ -150,6 +155,23 @@ def kempnerforge() -> ProgramMemory:
     )
 
 
+def litgpt() -> ProgramMemory:
+    """Return the memory model of LitGPT, compiled, and of lightning-thunder's benchmark of it.
+
+    Weights, gradients and both moments of Adam are bf16, and so is the loss. Keys and values are
+    copied to every query head. Bytes of saved tensors were read from autograd (litgpt/model.py,
+    torch 2.13).
+    """
+    return replace(
+        fsdp2_memory(),
+        name="litgpt",
+        state=StateBytes(2.0, 2.0, 4.0, gathered=2.0),
+        reduced_bytes=2.0,
+        repeats_keys=True,
+        loss_bytes=HALF_LOSS_BYTES,
+    )
+
+
 def unfused(program: ProgramMemory) -> ProgramMemory:
     """Return ``program`` with the attention matrix and the dropout masks of 2022."""
     return replace(
@@ -165,8 +187,10 @@ def eager(program: ProgramMemory) -> ProgramMemory:
     """Return ``program`` without compilation: each operator saves its own inputs.
 
     Until March 2025, torchtitan's RMSNorm computed in fp32 operator by operator (models/norms.py).
+    LitGPT's also saves its result in fp32.
     """
-    norm_copies = 3.0 if program.name == "torchtitan 2024" else program.norm_copies
+    copies = {"torchtitan 2024": 3.0, "litgpt": 4.0}
+    norm_copies = copies.get(program.name, program.norm_copies)
     return replace(program, last_product=True, activation_copies=1.0, norm_copies=norm_copies)
 
 
@@ -191,6 +215,7 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "bf16_adam": bf16_adam,
         "automodel": automodel,
         "kempnerforge": kempnerforge,
+        "litgpt": litgpt,
     }[name]()
     program = _with_loss(_with_workspaces(program, features, generation), features)
     if "unfused" in features:
