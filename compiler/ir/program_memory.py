@@ -134,6 +134,10 @@ class ProgramMemory:
     activation_copies: float = 0.0
     """Number of 16-bit tensors of the MLP's hidden width that an unfused gated activation saves in
     addition to its inputs."""
+    weighted_copies: float = 1.0
+    """Number of 16-bit tensors of the experts' width that an activation without a gate saves before
+    it is multiplied by the router weights; 0 with a kernel that does both. Megatron has one only
+    for gated experts, and for squared ReLU with ``--use-fused-weighted-squared-relu``."""
     tanh_copies: float = 0.0
     """Value of ``activation_copies`` for an MLP without a gate whose GELU is approximated by tanh;
     0 if it is the same."""

@@ -244,6 +244,8 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     if "saved_gathers" in features:
         # nanotron before July 17, 2024, which added tp_recompute_allgather (commit 1e02a9ce).
         program = replace(program, gathers_again=False)
+    if "fused_squared_relu" in features:
+        program = replace(program, weighted_copies=0.0)
     dropout = "dropout" in features
     return replace(program, attention_dropout=dropout, hidden_dropout=dropout)
 
