@@ -196,6 +196,9 @@ class ProgramMemory:
     """Number of parameters that stay gathered all the time, at most as many as the stage has."""
     workspace_bytes: float = 0.0
     """Bytes of library workspaces and communication buckets inside torch's caching allocator."""
+    second_bucket_bytes: float = 0.0
+    """Additional workspace bytes below ZeRO-3: DeepSpeed reduces gradients from two buckets at
+    stage 2, so that it can fill one during the reduction of the other, and from one at stage 3."""
     grouped_workspace_bytes: float = 0.0
     """Additional workspace bytes if one grouped kernel multiplies all experts."""
     placeholder_bytes: float = 0.0
@@ -222,6 +225,9 @@ class ProgramMemory:
     waiting_gradients: float = 0.0
     """Number of whole gradients that may wait for their reduction at ZeRO-2 and 3; at least those
     of two layers at ZeRO-3. 0 if whole gradients are freed at once."""
+    step_parameters: float = 0.0
+    """Largest number of parameters that ZeRO-3 updates at a time; ``StateBytes.step`` counts only
+    theirs. 0 if it updates all parameters together."""
     reduced_bytes: float = 0.0
     """Bytes per gradient in the format in which FSDP2 reduces the gradients of a unit, at ZeRO-2
     and 3; 0 for other programs."""

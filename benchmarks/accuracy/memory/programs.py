@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 from parc.backends.deepspeed.memory import deepspeed_zero_memory
 from parc.backends.megatron.memory import (
@@ -47,6 +49,24 @@ FAMILIES = {
     "litgpt": "torch",
 }
 """Program -> name of the memory model that it shares with other programs, if it shares one."""
+
+
+SWITCHES: dict[str, dict[str, Any]] = {
+    "separate_gradients": {"placeholder_bytes": 0.0},
+    # torchtitan saves all-to-alls since September 2025, those of Qwen3 later.
+    "recomputed_exchanges": {"saves_exchanges": False},
+    # torchtitan from October 29, 2025 (commit 2a7a1484) compiles the modules of a layer with
+    # experts one by one, inside the recomputation.
+    "compiled_modules": {"saves_products": False},
+    # nanotron before July 17, 2024, which added tp_recompute_allgather (commit 1e02a9ce).
+    "saved_gathers": {"gathers_again": False},
+    # Without memory_efficient_linear of DeepSpeed, autograd keeps a view of each gathered weight.
+    "kept_weights": {"live_parameters": inf},
+    # sub_group_size of 1e12, as in PyTorch Lightning's strategy for DeepSpeed.
+    "whole_step": {"step_parameters": 0.0},
+    "fused_squared_relu": {"weighted_copies": 0.0},
+}
+"""Deviation -> fields of the memory model that it sets."""
 
 
 def nanotron() -> ProgramMemory:
@@ -225,8 +245,6 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     if "transformers" in features:
         program = replace(with_transformers_decoder(program), activation_copies=1.0)
     program = _with_state(program, features, precision)
-    if "separate_gradients" in features:
-        program = replace(program, placeholder_bytes=0.0)
     # ``compiled_layers``: the loss runs uncompiled, as in torchtitan until April 2025.
     if "compiled" in features or "compiled_layers" in features:
         program = replace(
@@ -234,18 +252,12 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         )
     if "fixed_segments" in features and family_of(text) == "torch":
         program = replace(program, fragmentation=FIXED_SEGMENTS_FRAGMENTATION)
-    if "recomputed_exchanges" in features:
-        # torchtitan saves all-to-alls since September 2025, those of Qwen3 later.
-        program = replace(program, saves_exchanges=False)
-    if "compiled_modules" in features:
-        # torchtitan from October 29, 2025 (commit 2a7a1484) compiles the modules of a layer with
-        # experts one by one, inside the recomputation.
-        program = replace(program, saves_products=False)
-    if "saved_gathers" in features:
-        # nanotron before July 17, 2024, which added tp_recompute_allgather (commit 1e02a9ce).
-        program = replace(program, gathers_again=False)
-    if "fused_squared_relu" in features:
-        program = replace(program, weighted_copies=0.0)
+    for feature in features:
+        program = replace(program, **SWITCHES.get(feature, {}))
+        if feature.startswith("bucket:"):
+            # reduce_bucket_size of DeepSpeed, in elements of 16 bit.
+            size = 2.0 * float(feature.removeprefix("bucket:"))
+            program = replace(program, workspace_bytes=size, second_bucket_bytes=size)
     dropout = "dropout" in features
     return replace(program, attention_dropout=dropout, hidden_dropout=dropout)
 
