@@ -94,9 +94,12 @@ def with_copies(program: ProgramMemory, model: Model, layout: Layout) -> Program
     Other programs are returned as they are (nanotron, models/llama.py; litgpt/model.py).
 
     In LitGPT, values without grouped queries are a view of one tensor of unrotated queries, keys
-    and values, which stays allocated. In nanotron, without grouped queries, queries, keys and values are copied to one tensor. Flash attention's
-    rotary embedding rotates the queries in place, so that the unrotated keys and values in this
-    tensor stay allocated. Keys and values are copied again to the layout of the rotary kernel.
+    and values, which stays allocated.
+
+    In nanotron, without grouped queries, queries, keys and values are copied to one tensor. Flash
+    attention's rotary embedding rotates the queries in place, so that the unrotated keys and values
+    in this tensor stay allocated. Keys and values are copied again to the layout of the rotary
+    kernel.
 
     Flash attention writes (batch, sequence) but the output projection reads (sequence, batch), so
     that it copies the attention output if the micro-batch has several sequences.
