@@ -215,8 +215,8 @@ def test_four_readings_of_five_are_inside_their_intervals() -> None:
     assert 0.75 <= mean(map(mean, inside.values())) <= 0.9
 
 
-def test_the_spread_is_the_one_that_the_readings_need() -> None:
-    assert fitted_spread(readings()) == pytest.approx(DYNAMIC_SPREAD, abs=0.01)
+def test_the_spread_is_at_least_the_one_that_the_readings_need() -> None:
+    assert DYNAMIC_SPREAD - 0.03 <= fitted_spread(readings()) <= DYNAMIC_SPREAD
     assert 0.75 <= held_out_coverage(readings()) <= 0.9
 
 
