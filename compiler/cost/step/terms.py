@@ -86,7 +86,7 @@ TERMS: dict[str, EstimateTerm] = {
             "fragmentation_bytes",
             "bytes",
             "fragmentation",
-            "5 to 14 % of activations and logits; Megatron: 5 % of state too, with experts 12 % "
+            "5 to 14 % of activations and logits; Megatron: 5 % of state too, with experts 10 % "
             "of both; FSDP2: also two units in 16 bits",
             "published pairs of reserved and allocated bytes, runs of emitted programs",
         ),
