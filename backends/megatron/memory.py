@@ -23,11 +23,6 @@ FRAGMENTATION = 0.05
 cards of Megatron-Bridge state both counters: reserved bytes exceed allocated ones by 2 to 7 % in 8
 of 11 runs, by 11 to 21 % in the others. PARC starts Megatron with expandable segments, as these
 runs."""
-ROUTED_FRAGMENTATION = 0.1
-"""The same with routed experts, whose tensors change their sizes with every micro-batch, because no
-token is dropped: freed blocks rarely fit the next ones. Reserved bytes exceed allocated ones by 11
-to 20 % in all seven pairs of the three documents that state both; with less free memory, torch
-returns blocks to the device before it fails. Twice the value is the high end of the interval."""
 GRADIENT_COPY_BYTES = 4.0
 """Bytes per 16-bit gradient of the fp32 copy that the optimizer reads."""
 SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
@@ -162,7 +157,6 @@ def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:
         keeps_head_input=True,
         fragmentation=FRAGMENTATION,
         static_fragmentation=FRAGMENTATION,
-        routed_fragmentation=ROUTED_FRAGMENTATION,
     )
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import NO_OFFLOAD, Offload
-from parc.compiler.ir.model import Model
 
 FRAGMENTATION = 0.08
 """Fraction of the dynamic memory that torch's caching allocator loses to fragmentation. The value
@@ -218,9 +215,6 @@ class ProgramMemory:
     static_fragmentation: float = 0.0
     """Fraction of the bytes of parameters, gradients and optimizer state that the caching allocator
     reserves in addition."""
-    routed_fragmentation: float = 0.0
-    """Value of ``fragmentation`` and of ``static_fragmentation`` for a model with routed experts; 0
-    if they are the same."""
     prefetched_parameters: float = 0.0
     """Number of parameters that ZeRO-3 gathers ahead of the current layer: the next layers, until
     they have this many parameters, and at least one. 0 if ``gathered_units`` says how many."""
@@ -246,13 +240,6 @@ class ProgramMemory:
     """Memory model of the program at ZeRO stage 0, if it differs from the one with sharding."""
     fully_sharded: ProgramMemory | None = None
     """Memory model of the program at ZeRO stages 2 and 3, if it differs from stage 1."""
-
-    def for_model(self, model: Model) -> ProgramMemory:
-        """Return the memory model that applies to the program when it trains ``model``."""
-        if not self.routed_fragmentation or model.experts is None:
-            return self
-        routed = self.routed_fragmentation
-        return replace(self, fragmentation=routed, static_fragmentation=routed)
 
     def for_zero_stage(self, zero_stage: int) -> ProgramMemory:
         """Return the memory model that applies to the program at ``zero_stage``."""

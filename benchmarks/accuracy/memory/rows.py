@@ -201,7 +201,7 @@ def stage_of(row: Words) -> tuple[StageMemory, float]:
     problem = problem_of("", model, cluster, spec)
     cost_model = cost_model_for(problem, MEGATRON)
     program = program_of(row["runtime"], row["precision"], cluster.generation)
-    program = with_copies(program.for_model(model), model, layout)
+    program = with_copies(program, model, layout)
     if family_of(row["runtime"]) == "megatron" and layout.zero_stage > 1:
         program = fsdp_memory(program)
     features, group = row["runtime"].split(), int(words.get("group", 0))

@@ -219,11 +219,6 @@ CONSTANTS = (
         "21 % in three",
     ),
     Constant(
-        "backends.megatron.memory.ROUTED_FRAGMENTATION",
-        "the same for Megatron with routed experts",
-        "seven pairs of readings of three documents: reserved is 11 to 20 % above allocated",
-    ),
-    Constant(
         "compiler.ir.estimate.DYNAMIC_SPREAD",
         "half width of the memory interval, relative to all memory except parameters, their state "
         "and fragmentation",

@@ -63,7 +63,7 @@ def memory_model_at_zero_stage(cost_model: CostModel, zero_stage: int) -> Progra
     def build_program_memory() -> ProgramMemory:
         """Build the memory model of the framework's program; the caller caches the result."""
         program = cost_model.framework.training_memory_model(cost_model.problem)
-        return program.for_zero_stage(zero_stage).for_model(cost_model.problem.model)
+        return program.for_zero_stage(zero_stage)
 
     return cost_model.cached(("program", zero_stage), build_program_memory)
 
