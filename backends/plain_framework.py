@@ -1,6 +1,6 @@
 """Base class of frameworks: everything that most frameworks have in common, as default.
 
-A plugin overrides the members in which its framework differs. ``docs/plugins.md`` lists the
+A backend overrides the members in which its framework differs. ``docs/plugins.md`` lists the
 defaults; those about time and memory are assumptions, which ``parc compile`` names.
 """
 
