@@ -41,7 +41,7 @@ class StateBytes:
     unreduced: float = 0.0
     """Bytes per parameter of whole gradients at stages 2 and 3, in programs that reduce gradients
     only after the last micro-batch (set_requires_gradient_sync of FSDP2, which accumulates in the
-    format of the reduction); 0 for other programs."""
+    format of the reduction); 0 for other programs, such as all that PARC emits."""
 
     def bytes_on_rank(
         self,
