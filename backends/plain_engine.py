@@ -1,6 +1,6 @@
 """Base class of serving engines: everything that most engines have in common, as default.
 
-A plugin overrides the members in which its engine differs. ``docs/plugins.md`` lists the defaults.
+A backend overrides the members in which its engine differs. ``docs/plugins.md`` lists the defaults.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import ClassVar
 from parc.backends.base import RayEntry
 from parc.backends.engine_constants import load_engine_constants
 from parc.backends.shared.network import network_environment
-from parc.backends.shared.serving.engine_mesh import engine_mesh
+from parc.backends.shared.serving.engine_mesh import engine_families, engine_mesh
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Gpu, GroupFamily, Mesh, Model, ServingLayout, ServingPlan
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -20,12 +20,15 @@ from parc.compiler.ir.serving_plan import Service, ServingProblem, ServingRule
 class PlainEngine:
     """An engine with tensor-parallel ranks next to each other, and one engine after another.
 
-    A subclass defines ``name``, ``versions``, ``strategies``, ``formats``, ``host_script``,
-    ``command``, ``api_ports`` and ``emit_serving``, and its package contains ``constants.yaml``.
+    A subclass defines ``name``, ``versions``, ``strategies``, ``formats`` or ``check_formats``,
+    ``host_script``, ``command``, ``api_ports`` and ``emit_serving``, and its package contains
+    ``constants.yaml``.
     """
 
     name: ClassVar[str]
     versions: ClassVar[tuple[str, ...]]
+    order: ClassVar[str] = "tp-cp-pp-dp-replica"
+    """Order of the axes of the mesh of all ranks, the fastest-varying axis first."""
     strategies: ClassVar[dict[str, str]]
     formats: ClassVar[tuple[str, ...]]
     """Number formats of weights and KV cache for which the engine has kernels."""
@@ -86,8 +89,12 @@ class PlainEngine:
             sink.report("E11", finding, at="job.quantize")
 
     def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return 1: every rank stores a part of each expert."""
-        return (1,)
+        """Return 1 (a part of each expert on every rank), and all ranks of a stage.
+
+        The second size is left out if ``strategies`` lacks ``ep``.
+        """
+        stage = layout.tp * layout.pcp * layout.dp
+        return (1, stage) if "ep" in self.strategies and stage > 1 else (1,)
 
     def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
         """Return 1: ranks do not share the cache of a request."""
@@ -98,15 +105,14 @@ class PlainEngine:
         return ()
 
     def mesh(self, layout: ServingLayout) -> Mesh:
-        """Return the mesh with the axes tp, cp, pp, dp and replica, the fastest axis first."""
-        return engine_mesh(layout, "tp-cp-pp-dp-replica")
+        """Return the device mesh of all ranks, with its axes in the order ``order``."""
+        return engine_mesh(layout, self.order)
 
     def group_families(
         self, problem: ServingProblem, layout: ServingLayout
     ) -> tuple[GroupFamily, ...]:
-        """Return one family per axis in ``strategies``, and the replicas, each with a column."""
-        axes = [axis for axis in ("dp", "pp", "tp") if axis in self.strategies]
-        return tuple(GroupFamily(one, "dense", (one,), column=True) for one in ("replica", *axes))
+        """Return one family per axis and, with expert parallelism, that of the experts."""
+        return engine_families(problem.model.experts is not None and layout.ep > 1)
 
     def environment(self, plan: ServingPlan) -> tuple[tuple[str, str, str], ...]:
         """Return the variables of the network and of ``launch.env``."""

@@ -1,6 +1,6 @@
 """Base class of frameworks: everything that most frameworks have in common, as default.
 
-A plugin overrides the members in which its framework differs. ``docs/plugins.md`` lists the
+A backend overrides the members in which its framework differs. ``docs/plugins.md`` lists the
 defaults; those about time and memory are assumptions, which ``parc compile`` names.
 """
 
@@ -117,7 +117,7 @@ class PlainFramework:
             at = f"layout.{stages[0]}"
             finding = Finding(
                 f"{self.name} always splits the layers evenly over the stages",
-                label=f"{at} asks for other stages",
+                label=f"{at} sets other stages",
                 fix=f"remove {at}",
                 targets=(self.name,),
             )

@@ -136,7 +136,7 @@ class DerivedSetting:
     is always reported. None: ``value`` is compared with the value of ``path``."""
     stated: bool = False
     """True if the file always contains the value, so that a finding quotes the value instead of a
-    line, and never says that the file omits the setting."""
+    line, and never states that the file omits the setting."""
 
 
 @frozen

@@ -22,8 +22,8 @@ from parc.compiler.plugin_errors import plugins_among, report_problem, targets_o
 from parc.compiler.report.formatting import format_percent
 
 NO_REASON = (
-    "leaves no layout, and no error says why: a rule may list too few fields in reads, or a value "
-    "in the memory model or in the stack may be wrong"
+    "leaves no layout, and no error states why: a rule may list too few fields in reads, or a "
+    "value in the memory model or in the stack may be wrong"
 )
 _MEMBERS = {
     "recompute": "recompute_settings",

@@ -83,10 +83,10 @@ class CheckResult(Result):
 
 
 class EstimateResult(CheckResult):
-    """Memory, time and traffic of the layout that PARC chooses; None if the spec has errors."""
+    """Memory, time and traffic of the layout that PARC chooses."""
 
     estimate: dict[str, Any] | None = None
-    """Document of ``parc estimate --format json``."""
+    """Document of ``parc estimate --format json``; null if the spec has errors."""
 
 
 class RejectedLayouts(Result):
@@ -116,7 +116,7 @@ class ExplainResult(Result):
 
 
 class DiffResult(CheckResult):
-    """Differences between two plans; None if a spec has errors."""
+    """Differences between two plans. ``changed`` and ``changes`` are null if a spec has errors."""
 
     changed: bool | None = None
     changes: dict[str, Any] | None = None
@@ -164,7 +164,11 @@ class Tools:
     def explain(
         self,
         topic: Annotated[
-            str, Field(description="PARC-D01, layout.tp, activations_bytes or place_ranks.")
+            str,
+            Field(
+                description="Diagnostic code, spec field or term of an estimate, such as PARC-D01, "
+                "layout.tp or activations_bytes."
+            ),
         ],
     ) -> ExplainResult:
         """Explain a diagnostic code, a spec field, or a term of an estimate."""

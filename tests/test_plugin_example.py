@@ -89,9 +89,9 @@ def test_the_wheel_is_listed_by_parc_backends_without_a_finding(parc: Parc) -> N
 
 def test_its_plan_is_compiled_and_verified(parc: Parc, out: Path) -> None:
     table = (out / "rankmap.csv").read_text("utf-8").splitlines()
-    assert table[0].endswith("replica,dp,tp")
+    assert table[0].endswith("replica,dp,pp,cp,tp")
     assert table[9].startswith("8,1,r01n02,0,0,")
-    assert table[9].endswith(",0,1,0")
+    assert table[9].endswith(",0,1,0,0,0")
     done = parc("verify", out)
     assert (done.returncode, done.stdout[:3]) == (0, "OK:")
 

@@ -27,7 +27,6 @@ class Accelerate(TorchFramework):
 
     name = "accelerate"
     versions = ("1.12", "1.13", "1.14", "1.15")
-    default_version = "1.15"
     strategies = {  # noqa: RUF012
         "dp": "distributed_type: MULTI_GPU",
         "zero-2": "fsdp_reshard_after_forward: false",

@@ -56,8 +56,6 @@ class DeepSpeedPlugin:
         DeepSpeed's rules on the program that PARC emits for DeepSpeed and on DeepSpeed's expert
         layers are left out, because jobs of Accelerate use neither.
         """
-        # E10 would reject models that only DeepSpeed's program lacks, and M08 its own expert
-        # layers.
         own = framework("deepspeed").rules(problem)
         return (
             *(rule for rule in own if rule.code not in INAPPLICABLE_RULES),

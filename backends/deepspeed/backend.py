@@ -8,14 +8,13 @@ from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed import files, memory, meshes, split
 from parc.backends.deepspeed.advice import report_advice
 from parc.backends.deepspeed.capabilities import (
-    DEFAULT,
     STRATEGIES,
     VERSIONS,
-    deepspeed_recompute_settings,
     deepspeed_variants,
 )
 from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
 from parc.backends.deepspeed.rules.program import emitted_program
+from parc.backends.plain_framework import PlainFramework
 from parc.backends.registry import launching_wrapper
 from parc.backends.shared.launch_rules import check_launch
 from parc.backends.shared.pipeline_split import split_with_counts
@@ -34,14 +33,12 @@ from parc.compiler.ir import (
     Layout,
     LayoutVariant,
     Mesh,
-    Model,
     PassBytes,
     PipelineSplit,
     Plan,
     Problem,
     ProgramMemory,
     ProgramTraffic,
-    Recompute,
 )
 from parc.compiler.ir.rule import Rule
 
@@ -50,26 +47,17 @@ ROTATION = PassBytes(40.0, 68.0)
 the emitted decoder with four query heads per key-value head."""
 
 
-class DeepSpeed:
+class DeepSpeed(PlainFramework):
     """Backend ``deepspeed``: ZeRO, AutoTP, Ulysses, and DeepSpeed's own pipeline and experts."""
 
     name = "deepspeed"
     versions = VERSIONS
-    default_version = DEFAULT
+    orders = (meshes.ORDER,)
     strategies = STRATEGIES
-    recomputes_first_layers = False
     # Ranks of a pipeline exchange one message at a time (runtime/pipe/schedule.py, TrainSchedule).
     stack = replace(EAGER, properties={**EAGER.properties, "blocking_hops": True})
     # Stage 2 keeps whole weights on each rank, so they are gathered only after the optimizer step.
     gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
-
-    def default_program(self, model: Model, version: str) -> str:
-        """Return an empty path, because PARC emits a training program for DeepSpeed."""
-        return ""
-
-    def rank_orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return DeepSpeed's only rank order, in which tp varies fastest and pp slowest."""
-        return (meshes.ORDER,)
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the combinations of ZeRO stage and offload that the search tries.
@@ -77,10 +65,6 @@ class DeepSpeed:
         Variants with offload to host memory are tried only if no layout fits without offload.
         """
         return deepspeed_variants(problem)
-
-    def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return the recompute settings that the search tries: no layer or all layers."""
-        return deepspeed_recompute_settings(problem)
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a layout must satisfy to be valid for DeepSpeed."""
@@ -110,10 +94,6 @@ class DeepSpeed:
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> CodedFinding:
         """Return the reason why the layers cannot be split."""
         return split.why_no_split(problem, pp, vpp)
-
-    def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return no variables, because DeepSpeed requires none."""
-        return ()
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that starts the training program with ``--deepspeed_config``."""

@@ -1,6 +1,6 @@
 """Versions and strategies of DeepSpeed that PARC supports, and the variants that the search tries.
 
-The variants are ZeRO stages, offload and recomputation.
+The variants are ZeRO stages and offload.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.backends.shared.variants import apply_pins
-from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, LayoutVariant, Problem, Recompute
+from parc.compiler.ir import NO_OFFLOAD, LayoutVariant, Problem
 
 VERSIONS = ("0.16", "0.17", "0.18", "0.19", "0.19.6", "0.19.7", "0.19.8")
 """Releases on PyPI. Patches of 0.19 are separate entries from 0.19.6 on, because 0.19.7 and 0.19.8
 removed keys; ``0.19`` means the patches before them."""
-DEFAULT = "0.19.8"
-"""Version that PARC uses if the spec sets none: the newest one."""
 # A layout that needs a strategy without an entry is rejected; `parc backends` prints the entries.
 STRATEGIES: dict[str, str] = {
     "dp": "world size / (tp x cp x pp)",
@@ -52,12 +50,3 @@ def deepspeed_variants(problem: Problem) -> tuple[LayoutVariant, ...]:
     """
     offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
     return apply_pins(problem, offered)
-
-
-def deepspeed_recompute_settings(problem: Problem) -> tuple[Recompute, ...]:
-    """Return the two recompute settings of DeepSpeed: no layer and all layers.
-
-    DeepSpeed cannot recompute selected modules.
-    """
-    # Blocks of several layers exist only in pipelines; they are used only if the spec sets them.
-    return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))

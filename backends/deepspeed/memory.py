@@ -11,8 +11,12 @@ from parc.backends.shared.torch.memory import (
 )
 from parc.compiler.ir import Problem, ProgramMemory, StateBytes
 
-BUCKETS_BYTES = 2e9
-"""Bytes of the reduce and the all-gather bucket: by default 5e8 elements of 16 bit each."""
+BUCKET_BYTES = 1e9
+"""Bytes of a bucket of gradients: by default 5e8 elements of 16 bit. ZeRO-2 has two of them, if
+reductions overlap with the backward pass (stage_1_and_2.py, setup_buckets), and ZeRO-3 has one
+(stage3.py). The bucket of ZeRO-1 has 32-bit elements. No stage has a buffer for all-gathers."""
+SUB_GROUP_PARAMETERS = 1e9
+"""Parameters that ZeRO-3 updates at a time: default of sub_group_size."""
 LIVE_PARAMETERS = 1e9
 """Parameters that ZeRO-3 keeps gathered: default of stage3_max_live_parameters and of
 stage3_max_reuse_distance."""
@@ -36,7 +40,7 @@ def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> Progra
     The model states are 16-bit weights and gradients, and fp32 master weights, gradients and two
     Adam moments. For bf16, the fp32 gradients are not sharded, unless ``gradient_bytes`` is 2.
     Otherwise each rank copies its shard of the gradients to fp32 for the optimizer step alone
-    (stage_1_and_2.py, step). The workspace contains two communication buckets.
+    (stage_1_and_2.py, step), which ZeRO-3 updates in parts (stage3.py, step).
     """
     # In bf16, every rank accumulates all fp32 gradients.
     accumulates = precision == "bf16" and gradient_bytes > 2
@@ -47,7 +51,9 @@ def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> Progra
         gathers_again=True,
         state=state,
         live_parameters=LIVE_PARAMETERS,
-        workspace_bytes=BUCKETS_BYTES,
+        workspace_bytes=BUCKET_BYTES,
+        second_bucket_bytes=BUCKET_BYTES,
+        step_parameters=SUB_GROUP_PARAMETERS,
     )
 
 

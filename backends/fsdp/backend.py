@@ -34,7 +34,6 @@ class Fsdp(TorchFramework):
     name = "fsdp"
     versions = ("2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13")
     """PyTorch releases."""
-    default_version = "2.13"
     strategies = {  # noqa: RUF012
         "dp": "mesh axis dp_replicate",
         "zero-2": "reshard_after_forward=False",

@@ -39,14 +39,14 @@ def fsdp_rules(problem: Problem) -> tuple[Rule, ...]:
     return (*found, *program_rules(problem, NAME, unsupported_model_features))
 
 
-def _explain_sequence_parallel(right: bool) -> Callable[[Problem, Layout], Finding]:
-    """Return the function that explains why sequence parallelism must be ``right`` with tp > 1."""
+def _explain_sequence_parallel(is_supported: bool) -> Callable[[Problem, Layout], Finding]:
+    """Return the function that explains the rule of ``_sequence_parallel_rule``."""
     plan = (
         "train.py uses sequence parallelism if, and only if, tp is above 1"
-        if right
+        if is_supported
         else "the tensor-parallel plans of transformers have no sequence parallelism"
     )
-    valid = "true with tp > 1, false with tp 1" if right else "false"
+    valid = "true with tp > 1, false with tp 1" if is_supported else "false"
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         del problem
@@ -55,19 +55,22 @@ def _explain_sequence_parallel(right: bool) -> Callable[[Problem, Layout], Findi
             label=f"sequence_parallel is {str(layout.sequence_parallel).lower()} with "
             f"tp={layout.tp}",
             help=f"valid: sequence_parallel {valid}",
-            fix=f"layout.sequence_parallel: {str(right and layout.tp > 1).lower()}",
+            fix=f"layout.sequence_parallel: {str(is_supported and layout.tp > 1).lower()}",
             targets=(NAME,),
         )
 
     return explain
 
 
-def _sequence_parallel_rule(right: bool) -> Rule:
-    """Return the rule that layouts with tp > 1 have sequence parallelism only if ``right``."""
+def _sequence_parallel_rule(is_supported: bool) -> Rule:
+    """Return the rule on sequence parallelism.
+
+    If ``is_supported``, exactly the layouts with tp > 1 must have it; otherwise no layout may.
+    """
     return Rule(
         "E11",
         ("layout.sequence_parallel",),
-        lambda _, layout: layout.sequence_parallel != (right and layout.tp > 1),
-        _explain_sequence_parallel(right),
+        lambda _, layout: layout.sequence_parallel != (is_supported and layout.tp > 1),
+        _explain_sequence_parallel(is_supported),
         ("sequence_parallel", "tp"),
     )

@@ -28,7 +28,7 @@ def check_network_devices(problem: Task, sink: Sink) -> None:
         resource = EFA
         fix = "" if job.resources else f'{AT}.resources: {{{EFA}: "{cluster.node.nics}"}}'
     finding = Finding(
-        f"the pods request no {name} devices, so that NCCL cannot use the fabric",
+        f"the pods request no {name} devices, so NCCL cannot use the fabric",
         label="without devices, NCCL uses TCP through the pod network, or stops",
         help=f"set {AT}.resources to the resource of the cluster's device plugin, such as "
         f"{resource}; or set {AT}.annotations or {AT}.privileged",

@@ -22,6 +22,7 @@ from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.split import split_with_counts
 from parc.backends.megatron.tokenizers import padded_vocab
 from parc.backends.megatron.traffic import MEGATRON_TRAFFIC
+from parc.backends.plain_framework import PlainFramework
 from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import CodedFinding, Sink
 from parc.compiler.ir import (
@@ -44,12 +45,13 @@ from parc.compiler.ir import (
 from parc.compiler.ir.rule import Rule
 
 
-class Megatron:
+class Megatron(PlainFramework):
     """Backend ``megatron``: arguments for ``pretrain_gpt.py`` and ``pretrain_hybrid.py``."""
 
     name = "megatron"
     versions = VERSIONS
     default_version = DEFAULT_VERSION
+    orders = meshes.ORDERS
     strategies = STRATEGIES
     recomputes_first_layers = True
     stack = KernelStack("transformer-engine")
@@ -65,10 +67,6 @@ class Megatron:
     def default_program(self, model: Model, version: str) -> str:
         """Return the file name of Megatron's program that builds ``model``."""
         return programs.default_program(model, version)
-
-    def rank_orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return the two rank orders that Megatron's flags can select, the default order first."""
-        return meshes.ORDERS
 
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the distributed optimizer, without and with CUDA graphs, and Megatron-FSDP.

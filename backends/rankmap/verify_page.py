@@ -84,7 +84,7 @@ def verify_page(text: str, facts: PageFacts, columns: Sequence[str], sink: Sink)
 
 
 def _describe_difference(found: str, expected: PageLine | None) -> str:
-    """Return a sentence that says how the line ``found`` differs from the line ``expected``.
+    """Return a sentence that states how the line ``found`` differs from the line ``expected``.
 
     The sentence is empty if the lines agree.
     """

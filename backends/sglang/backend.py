@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parc.backends.base import RayEntry
+from parc.backends.plain_engine import PlainEngine
 from parc.backends.sglang.arguments import MODEL, shared_arguments
-from parc.backends.sglang.defaults import context_tokens, default_batch, engine_constants
+from parc.backends.sglang.defaults import context_tokens, default_batch
 from parc.backends.sglang.environment import ALLOW_LONG, serving_environment
 from parc.backends.sglang.features import service_features
 from parc.backends.sglang.plan_checks import check_sglang
@@ -14,7 +14,6 @@ from parc.backends.sglang.rules_experts import EXPERT_RULES
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
-from parc.backends.shared.serving.engine_mesh import engine_mesh
 from parc.backends.shared.serving.layout_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import (
     EngineProcess,
@@ -29,25 +28,21 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
     Gpu,
-    GroupFamily,
     JobStart,
-    Mesh,
     Model,
-    ServingLayout,
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingRule
 
 PATH, ROUTER = "sglang/serve.sh", "sglang/router.sh"
 VERSIONS = ("0.5.23",)
 PROGRAM = "sglang.launch_server"
 LOCAL = "localhost"
+"""Host of the router's engines if the plan has a single host without a name."""
 POOL_ROUTER = RouterProgram(
     "sglang-router", "python3 -m sglang_router.launch_router", "--pd-disaggregation"
 )
-"""Host of the router's engines if the plan has a single host without a name."""
 # rocm_supported_quantization in srt/configs/model_config.py lacks modelopt_fp8 and gptq.
 FORMATS = FormatSupport(
     "SGLang",
@@ -66,26 +61,25 @@ STRATEGIES: dict[str, str] = {
 """Strategy of ``backends/shared/strategies.py`` -> flags that express it."""
 
 
-class Sglang:
+class Sglang(PlainEngine):
     """The backend ``sglang``, an engine of serving jobs."""
 
     name = "sglang"
     versions = VERSIONS
-    default_version = VERSIONS[-1]
+    # rank = ((pp x DP + dp) x CP + cp) x TP + tp, where capital letters are sizes and lower-case
+    # letters are coordinates; SGLang's own tp is DP x CP x TP (distributed/parallel_state.py,
+    # initialize_model_parallel). Its groups attention_tp are the family ``tp``, and its groups
+    # moe_ep the family ``ep``.
+    order = "tp-cp-dp-pp-replica"
     strategies = STRATEGIES
     host_script = PATH
-    health_path = "/health"
     # SGLang places its actors itself, so that PARC could not pin each rank to its host.
-    ray_entry: RayEntry | None = None
+    ray_entry = None
     long_context_setting = f"{ALLOW_LONG}=1"
 
     def image(self, version: str, vendor: str) -> str:
         """Return the official container image for GPUs of ``vendor``; empty if there is none."""
         return f"lmsysorg/sglang:v{version}" if vendor == "nvidia" else ""
-
-    def constants(self) -> EngineConstants:
-        """Return the constants of SGLang's cost model."""
-        return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """Return the default limits on ``gpu``: (concurrent requests, tokens per step)."""
@@ -103,47 +97,10 @@ class Sglang:
         """Return the features that SGLang supports for ``model`` (see ``EngineTraits``)."""
         return service_features(model)
 
-    def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the two planned expert parallel sizes: 1 (off), and all ranks of a stage."""
-        return tuple(sorted({1, layout.tp * layout.dp}))
-
-    def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
-        """Return 1: PARC does not plan decode context parallelism for SGLang."""
-        del model, layout
-        return (1,)
-
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """Return the rules that a layout must satisfy."""
         del problem
         return RULES
-
-    def mesh(self, layout: ServingLayout) -> Mesh:
-        """Return the device mesh of all ranks in SGLang's rank order, one engine after another.
-
-        Within an engine, rank = ((pp x DP + dp) x CP + cp) x TP + tp, where capital letters are
-        sizes and lower-case letters are coordinates; SGLang's own tp is DP x CP x TP
-        (distributed/parallel_state.py, initialize_model_parallel).
-        """
-        return engine_mesh(layout, "tp-cp-dp-pp-replica")
-
-    def group_families(
-        self, problem: ServingProblem, layout: ServingLayout
-    ) -> tuple[GroupFamily, ...]:
-        """Return the families of process groups that SGLang creates (initialize_model_parallel).
-
-        The family ``tp`` contains its groups attention_tp, and ``ep`` its groups moe_ep, which
-        contain all ranks of a pipeline stage. Without expert parallelism, they have one rank each.
-        """
-        columns = [
-            GroupFamily("replica", "dense", ("replica",), column=True),
-            GroupFamily("dp", "dense", ("dp",), column=True),
-            GroupFamily("pp", "dense", ("pp",), column=True),
-            GroupFamily("cp", "dense", ("cp",), column=True),
-            GroupFamily("tp", "dense", ("tp",), column=True),
-        ]
-        if problem.model.experts is not None and layout.ep > 1:
-            columns.append(GroupFamily("ep", "dense", ("tp", "cp", "dp"), column=True))
-        return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words of the command that starts an engine on one host."""

@@ -111,8 +111,8 @@ def _adapter_variables(cluster: Cluster) -> tuple[Variable, ...]:
 
 
 GLOO_NAMES = (
-    "set GLOO_SOCKET_IFNAME to the full name of one interface: Gloo knows neither the start of a "
-    "name nor ^, which excludes names"
+    "set GLOO_SOCKET_IFNAME to the full name of one interface: Gloo supports neither the start of "
+    "a name nor ^, which excludes names"
 )
 """Advice for a value of NCCL_SOCKET_IFNAME that Gloo cannot use."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from parc.backends.base import RayEntry
+from parc.backends.plain_engine import PlainEngine
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
-from parc.backends.shared.serving.engine_mesh import engine_mesh
 from parc.backends.shared.serving.serve_script import ServeProgram, serve_script
 from parc.backends.tensorrt_llm.arguments import (
     CONFIG_FLAG,
@@ -14,7 +13,7 @@ from parc.backends.tensorrt_llm.arguments import (
     config_text,
     shared_arguments,
 )
-from parc.backends.tensorrt_llm.defaults import context_tokens, default_batch, engine_constants
+from parc.backends.tensorrt_llm.defaults import context_tokens, default_batch
 from parc.backends.tensorrt_llm.environment import serving_environment
 from parc.backends.tensorrt_llm.plan_checks import check_tensorrt_llm
 from parc.backends.tensorrt_llm.processes import plan_processes
@@ -23,14 +22,10 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
     Gpu,
-    GroupFamily,
-    Mesh,
     Model,
-    ServingLayout,
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingRule
 
 SCRIPT, START, CONFIG = f"{NAME}/serve.sh", f"{NAME}/start.sh", f"{NAME}/config.yaml"
@@ -62,26 +57,23 @@ STRATEGIES: dict[str, str] = {
 """Strategy of ``backends/shared/strategies.py`` -> settings that express it."""
 
 
-class TensorrtLlm:
+class TensorrtLlm(PlainEngine):
     """The backend ``tensorrt-llm``, an engine of serving jobs."""
 
     name = NAME
     versions = VERSIONS
-    default_version = VERSIONS[-1]
+    # rank = (pp x CP + cp) x TP + tp (mapping.py, class Mapping), where capital letters are sizes
+    # and lower-case letters are coordinates. With attention data parallelism, the coordinate tp of
+    # TensorRT-LLM is the data-parallel rank. Its groups moe_ep are the family ``ep``.
+    order = "tp-cp-dp-pp-replica"
     strategies = STRATEGIES
     host_script = SCRIPT
-    health_path = "/health"
     # MPI starts the ranks of TensorRT-LLM, so that Ray could not pin each rank to its host.
-    ray_entry: RayEntry | None = None
-    long_context_setting = ""
+    ray_entry = None
 
     def image(self, version: str, vendor: str) -> str:
         """Return the official container image for GPUs of ``vendor``; empty if there is none."""
         return f"nvcr.io/nvidia/tensorrt-llm/release:{version}" if vendor == "nvidia" else ""
-
-    def constants(self) -> EngineConstants:
-        """Return the constants of TensorRT-LLM's cost model."""
-        return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """Return the default limits on ``gpu``: (concurrent requests, tokens per step)."""
@@ -100,44 +92,10 @@ class TensorrtLlm:
         del model
         return frozenset()
 
-    def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the two planned expert parallel sizes: 1 (off), and all ranks of a stage."""
-        return tuple(sorted({1, layout.tp * layout.dp}))
-
-    def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
-        """Return 1: PARC does not plan context parallelism for TensorRT-LLM."""
-        del model, layout
-        return (1,)
-
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """Return the rules that a layout must satisfy."""
         del problem
         return RULES
-
-    def mesh(self, layout: ServingLayout) -> Mesh:
-        """Return the device mesh of all ranks in rank order, one engine after another.
-
-        Within an engine, rank = (pp x CP + cp) x TP + tp (mapping.py, class Mapping), where capital
-        letters are sizes and lower-case letters are coordinates. With attention data parallelism,
-        the coordinate tp of TensorRT-LLM is the data-parallel rank.
-        """
-        return engine_mesh(layout, "tp-cp-dp-pp-replica")
-
-    def group_families(
-        self, problem: ServingProblem, layout: ServingLayout
-    ) -> tuple[GroupFamily, ...]:
-        """Return the families of process groups that TensorRT-LLM creates (class Mapping).
-
-        The family ``ep`` contains its groups moe_ep, which contain all ranks of a pipeline stage.
-        Without expert parallelism, they have one rank each.
-        """
-        columns = [
-            GroupFamily(axis, "dense", (axis,), column=True)
-            for axis in ("replica", "dp", "pp", "cp", "tp")
-        ]
-        if problem.model.experts is not None and layout.ep > 1:
-            columns.append(GroupFamily("ep", "dense", ("tp", "cp", "dp"), column=True))
-        return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words of the command that starts an engine on one host."""

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from parc.backends.engine_constants import load_engine_constants
 from parc.compiler.ir import Gpu, Model
-from parc.compiler.ir.engine_constants import EngineConstants
 
 MOST_REQUESTS, MOST_TOKENS = 2048, 8192
 """Defaults of --max_batch_size and --max_num_tokens (builder.py, class BuildConfig)."""
 BLOCK_TOKENS = 32
 """Tokens per block of the KV cache; 1.0 has no setting for it."""
-
-
-def engine_constants() -> EngineConstants:
-    """Return the constants of TensorRT-LLM's cost model."""
-    return load_engine_constants("tensorrt-llm", __package__ or "")
 
 
 def context_tokens(model: Model) -> int:

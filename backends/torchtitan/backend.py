@@ -34,7 +34,6 @@ class Torchtitan(TorchFramework):
     name = "torchtitan"
     versions = ("0.3.0",)
     """Releases on PyPI. Only one is supported, because every release changes the configuration."""
-    default_version = "0.3.0"
     strategies = {  # noqa: RUF012
         "dp": "data_parallel_replicate_degree",
         "zero-2": 'fsdp_reshard_after_forward="never"',

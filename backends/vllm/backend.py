@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from parc.backends.base import RayEntry
+from parc.backends.plain_engine import PlainEngine
 from parc.backends.shared.network import Variable
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
-from parc.backends.shared.serving.engine_mesh import engine_mesh
+from parc.backends.shared.serving.engine_mesh import engine_families
 from parc.backends.shared.serving.layout_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import (
     RouterProgram,
@@ -21,7 +22,6 @@ from parc.backends.vllm.defaults import (
     SIDE_CHANNEL_STEP,
     context_tokens,
     default_batch,
-    engine_constants,
     step_tokens_to_try,
 )
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
@@ -37,14 +37,12 @@ from parc.compiler.ir import (
     Artifact,
     Gpu,
     GroupFamily,
-    Mesh,
     Model,
     ServingLayout,
     ServingPlan,
     ServingProblem,
 )
 from parc.compiler.ir.divisors import divisors
-from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingRule
 
 PATH = "vllm/serve.sh"
@@ -72,15 +70,16 @@ SIDE_CHANNEL = SideChannel(
 )
 
 
-class Vllm:
+class Vllm(PlainEngine):
     """The backend ``vllm``, the engine of serving jobs."""
 
     name = "vllm"
     versions = VERSIONS
-    default_version = DEFAULT_VERSION
+    # rank = ((dp x PP + pp) x PCP + pcp) x TP + tp, where capital letters are sizes and lower-case
+    # letters are coordinates (distributed/parallel_state.py, initialize_model_parallel).
+    order = "tp-cp-pp-dp-replica"
     strategies = STRATEGIES
     host_script = PATH
-    health_path = "/health"
     ray_entry = RayEntry("vllm", "vllm.entrypoints.cli.main", "VLLM_RAY_BUNDLE_INDICES")
     long_context_setting = f"{ALLOW_LONG}=1"
 
@@ -88,10 +87,6 @@ class Vllm:
         """Return the official container image for GPUs of ``vendor``; empty if there is none."""
         name = {"nvidia": "vllm-openai", "amd": "vllm-openai-rocm"}.get(vendor)
         return f"vllm/{name}:v{version}.0" if name else ""
-
-    def constants(self) -> EngineConstants:
-        """Return the constants of vLLM's cost model."""
-        return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """Return vLLM's default limits on ``gpu``: (concurrent requests, tokens per step)."""
@@ -113,13 +108,6 @@ class Vllm:
         """Return the features that vLLM supports for ``model`` (see ``EngineTraits``)."""
         return service_features(model)
 
-    def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the two valid expert parallel sizes: 1 (off), and all ranks of a pipeline stage.
-
-        vLLM derives the size from tp, pcp and dp (config/parallel.py).
-        """
-        return tuple(sorted({1, layout.tp * layout.pcp * layout.dp}))
-
     def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
         """Return the valid sizes of decode context parallelism (dcp).
 
@@ -139,35 +127,14 @@ class Vllm:
         """Return the rules that a layout must satisfy in every version of vLLM."""
         return RULES
 
-    def mesh(self, layout: ServingLayout) -> Mesh:
-        """Return the device mesh of all ranks in vLLM's rank order, one engine after another.
-
-        Within an engine, rank = ((dp x PP + pp) x PCP + pcp) x TP + tp, where capital letters are
-        sizes and lower-case letters are coordinates (distributed/parallel_state.py,
-        initialize_model_parallel).
-        """
-        return engine_mesh(layout, "tp-cp-pp-dp-replica")
-
     def group_families(
         self, problem: ServingProblem, layout: ServingLayout
     ) -> tuple[GroupFamily, ...]:
         """Return the families of process groups that vLLM creates (initialize_model_parallel).
 
-        The family ``ep`` exists only for models with experts. Each of its groups contains all ranks
-        of a pipeline stage.
+        The family ``ep`` exists for all models with experts, with and without expert parallelism.
         """
-        columns = [
-            GroupFamily("replica", "dense", ("replica",), column=True),
-            GroupFamily("dp", "dense", ("dp",), column=True),
-            GroupFamily("pp", "dense", ("pp",), column=True),
-            GroupFamily("cp", "dense", ("cp",), column=True),
-            GroupFamily("tp", "dense", ("tp",), column=True),
-        ]
-        # vLLM creates no expert group for dense models.
-        experts = ("tp", "cp", "dp") if problem.model.experts is not None else ()
-        if experts:
-            columns.append(GroupFamily("ep", "dense", experts, column=True))
-        return tuple(columns)
+        return engine_families(problem.model.experts is not None)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words of the command that Ray runs to start an engine.

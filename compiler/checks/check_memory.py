@@ -61,7 +61,7 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report if the limit is below the high end of the memory interval of a stage (G02).
 
     The search prefers layouts whose whole interval is below the limit, so no such layout satisfies
-    the spec. The finding suggests more recomputation than the spec asks for, if this is enough.
+    the spec. The finding suggests more recomputation than the plan has, if this is enough.
     """
     limit = plan.estimate.limit_bytes
     peak = max(plan.estimate.memory, key=lambda stage: (stage.high_bytes, -stage.stage))
@@ -71,7 +71,7 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     finding = Finding(
         message=f"pipeline stage {peak.stage} needs {peak.low_bytes / GIB:.1f} to "
         f"{peak.high_bytes / GIB:.1f} GiB of memory (80 % interval){_compared(peak, limit)}",
-        label=f"{peak.static_bytes / GIB:.1f} GiB for parameters and their state are exact, "
+        label=f"{peak.static_bytes / GIB:.1f} GiB for parameters and their state are almost exact, "
         f"{peak.dynamic_bytes / GIB:.1f} GiB for activations and buffers are estimated",
         help=_suggest_safer_layout(cost_model, plan, sink.positions.is_path_in_spec("layout")),
         causes=(

@@ -15,8 +15,9 @@ LONGEST_FIRST_TOKEN_SECONDS = 10.0
 """Time to the first token above which PARC warns. A person who waits longer turns to something else
 (J. Nielsen, Usability Engineering, 1993, chapter 5)."""
 LOOSEST_SECONDS: dict[str, float] = {"ttft": 100.0, "tpot": 1.0}
-"""Latency limit from which PARC asks whether milliseconds were meant. At one token per second, an
-answer is written at a fifth of the speed of reading (Brysbaert 2019: 238 words per minute)."""
+"""Latency limit in seconds from which milliseconds were probably meant (G13). At one token per
+second, an answer is written at a fifth of the speed of reading (Brysbaert 2019: 238 words per
+minute)."""
 NOTABLE_LOSS = 0.03
 """Smallest relative loss of performance that is reported."""
 
@@ -78,7 +79,8 @@ def _advise_higher_limit(plan: ServingPlan, sink: Sink) -> None:
         finding = Finding(
             f"raising the limit on {limit.text} from {format_limit(limit.seconds)} to "
             f"{format_limit(one.higher_seconds)} {effect}",
-            label=f"best plan with it: {_format_candidate(found)} on {found.layout.gpus:,} GPUs",
+            label=f"best plan with the higher limit: {_format_candidate(found)} on "
+            f"{found.layout.gpus:,} GPUs",
             help="no change is needed if the limit is strict",
             fix=f"goals.{limit.latency}{key}: {format_limit(one.higher_seconds).replace(' ', '')}",
         )
@@ -128,7 +130,7 @@ def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
         return
     valid = ", ".join(map(str, divisors(domain)))
     finding = Finding(
-        f"tensor-parallel groups of {tp} GPUs are larger than an NVLink domain, so that the "
+        f"tensor-parallel groups of {tp} GPUs are larger than an NVLink domain, so the "
         "all-reduces of each layer cross the network",
         label=f"tp = {tp}, but a domain has {domain} GPUs",
         help=f"values of tp that fit into a domain: {valid}; increase pp by the factor by which "

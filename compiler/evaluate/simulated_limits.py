@@ -20,10 +20,10 @@ MARGIN = 0.97
 def cannot_sustain(problem: ServingProblem, statistics: ServiceStatistics | None) -> bool:
     """Return True if requests arrive faster than the simulated service serves them.
 
-    The requests per second must be below those of the spec, and the queue must grow: a sample with
-    few arrivals has no growing queue, and a burst of arrivals does not reduce the throughput. The
-    service must leave more of the requests behind than the standard deviation of their number,
-    which is 2 % for 2,000 Poisson arrivals.
+    Two conditions must hold: the served requests per second are below the request rate of the spec,
+    and the queue grows. A sample that happens to have few arrivals meets only the first condition,
+    and a burst of arrivals only the second. Both must exceed the relative standard deviation of the
+    number of arrivals, 2 % for 2,000 Poisson arrivals.
     """
     traffic = problem.service.traffic
     if traffic.request_rate is None or statistics is None:
@@ -109,7 +109,7 @@ def _percentile(found: Distribution, share: float) -> float:
 
 
 def stop_rule(problem: ServingProblem) -> StopRule:
-    """Return the limits of ``missed_in_simulation``; a simulation that misses one ends early."""
+    """Return the rule that ends a simulation as soon as it misses a limit that is checked here."""
     goals = problem.goals
     limits = tuple(
         one if one.statistic == "each" else replace(one, seconds=MARGIN * one.seconds)

@@ -38,6 +38,10 @@ class StateBytes:
     pass at stage 2, while the weights themselves are sharded; 0 if there is no such copy. In a
     pipeline this copy exists at stage 3 too, and gradients are accumulated unsharded until the last
     micro-batch (torch.distributed.pipelining/stage.py, backward_maybe_with_nosync)."""
+    unreduced: float = 0.0
+    """Bytes per parameter of whole gradients at stages 2 and 3, in programs that reduce gradients
+    only after the last micro-batch (set_requires_gradient_sync of FSDP2, which accumulates in the
+    format of the reduction); 0 for other programs, such as all that PARC emits."""
 
     def bytes_on_rank(
         self,
@@ -72,7 +76,7 @@ class StateBytes:
             weight = self.weight / shards + self.gathered
         # Pipelines of torch reduce-scatter only after the last micro-batch.
         if self.gathered and pipelined and zero_stage >= 2:
-            gradient = self.gradient
+            gradient = self.unreduced or self.gradient
         if offload.optimizer != "none":
             # Gradients that wait for the move to the host are 16-bit: at most 2 bytes each.
             gradient, optimizer = (0.0 if zero_stage >= 2 else min(gradient, 2.0)), 0.0
@@ -130,6 +134,10 @@ class ProgramMemory:
     activation_copies: float = 0.0
     """Number of 16-bit tensors of the MLP's hidden width that an unfused gated activation saves in
     addition to its inputs."""
+    weighted_copies: float = 1.0
+    """Number of 16-bit tensors of the experts' width that an activation without a gate saves before
+    it is multiplied by the router weights; 0 with a kernel that does both. Megatron has one only
+    for gated experts, and for squared ReLU with ``--use-fused-weighted-squared-relu``."""
     tanh_copies: float = 0.0
     """Value of ``activation_copies`` for an MLP without a gate whose GELU is approximated by tanh;
     0 if it is the same."""
@@ -188,6 +196,9 @@ class ProgramMemory:
     """Number of parameters that stay gathered all the time, at most as many as the stage has."""
     workspace_bytes: float = 0.0
     """Bytes of library workspaces and communication buckets inside torch's caching allocator."""
+    second_bucket_bytes: float = 0.0
+    """Additional workspace bytes below ZeRO-3: DeepSpeed reduces gradients from two buckets at
+    stage 2, so that it can fill one during the reduction of the other, and from one at stage 3."""
     grouped_workspace_bytes: float = 0.0
     """Additional workspace bytes if one grouped kernel multiplies all experts."""
     placeholder_bytes: float = 0.0
@@ -214,6 +225,9 @@ class ProgramMemory:
     waiting_gradients: float = 0.0
     """Number of whole gradients that may wait for their reduction at ZeRO-2 and 3; at least those
     of two layers at ZeRO-3. 0 if whole gradients are freed at once."""
+    step_parameters: float = 0.0
+    """Largest number of parameters that ZeRO-3 updates at a time; ``StateBytes.step`` counts only
+    theirs. 0 if it updates all parameters together."""
     reduced_bytes: float = 0.0
     """Bytes per gradient in the format in which FSDP2 reduces the gradients of a unit, at ZeRO-2
     and 3; 0 for other programs."""

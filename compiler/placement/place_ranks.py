@@ -121,9 +121,7 @@ def place_ranks(
         )
     policy = problem.pins.placement or "auto"
     links = build_placement_problem(cluster, meshes, layout, estimate, policy)
-    orders = _evaluate_named_orders(
-        cluster, links, _node_ranks_and_pipeline(cluster, meshes, per_node)
-    )
+    orders = _evaluate_named_orders(cluster, links, _number_nodes(cluster, meshes, per_node))
     named = [_order_of_sites(one, links.sites) for one in orders]
     result = search_orders(links, named, budget)
     orders = _best_order_per_name(orders, result.floor_seconds)
@@ -273,9 +271,7 @@ def _gap_to_byte_bounds(cost: PlacementCost, least: PlacementCost) -> float | No
     return None if found == inf else found
 
 
-def _node_ranks_and_pipeline(
-    cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int
-) -> NodeNumbering:
+def _number_nodes(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:
     """Return the numbering of the node ranks of a job with ``per_node`` ranks per host."""
     dense = meshes[0]
     pipeline = dense.axis_by_name("pp")

@@ -244,7 +244,7 @@ def _check_format(job: ServiceSpec, checkpoint: str, sink: Sink) -> None:
 
 
 def _report_other_format(job: ServiceSpec, found: str, path: str, name: str, sink: Sink) -> None:
-    """Report that the checkpoint has the format ``found``, as ``name`` at ``path`` says (F06)."""
+    """Report that the checkpoint has the format ``found``, as ``name`` at ``path`` states (F06)."""
     planned, is_16_bit = job.precision, found == KEY_16_BIT
     # The fix keeps the format that the user chose, if the engine can convert the weights to it.
     fix = "job.quantize: true" if is_16_bit and planned == "fp8" else f"job.precision: {found}"

@@ -170,7 +170,7 @@ def _split_hosts(
             _report_too_few(wanted, len(names), sink, at)
         if unknown := [name for name in names if name not in free]:
             finding = Finding(
-                f"{format_hosts(unknown)} {is_or_are(unknown)} not a free host of the cluster",
+                f"{format_hosts(unknown)} {is_or_are(unknown)} not among the free hosts",
                 label="each host must be in the cluster, usable, and assigned to one pool only",
                 help=f"usable hosts: {format_hosts(list(free))}" if free else "",
             )

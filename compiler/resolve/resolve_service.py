@@ -341,7 +341,7 @@ def _has_required_axes(target: Engine, sink: Sink) -> bool:
     axes = target.mesh(PROBE_LAYOUT).axes
     sizes = {axis.name: axis.size for axis in axes}
     if sizes == REQUIRED_AXES:
-        return _has_priced_order(target.name, [axis.name for axis in axes], sink)
+        return _has_supported_order(target.name, [axis.name for axis in axes], sink)
     missing = [f"{axis} is missing" for axis in REQUIRED_AXES if axis not in sizes]
     wrong = [
         f"{axis} has size {size}" for axis, size in sizes.items() if REQUIRED_AXES.get(axis) != size
@@ -363,7 +363,7 @@ def _has_required_axes(target: Engine, sink: Sink) -> bool:
     return False
 
 
-def _has_priced_order(name: str, axes: list[str], sink: Sink) -> bool:
+def _has_supported_order(name: str, axes: list[str], sink: Sink) -> bool:
     """Return True if tp varies fastest, then cp, and replica slowest; otherwise report V33."""
     if axes[:2] == ["tp", "cp"] and axes[-1] == "replica":
         return True

@@ -67,7 +67,7 @@ def with_speculative(
 ) -> ServingSetup:
     """Return the setup of an engine with the draft ``speculative``.
 
-    Each running request needs one token of a step per draft token and one more. If
+    In a step, each running request computes one token, and one more per draft token. If
     ``may_run_fewer``, the number of running requests is reduced until all of them fit in a step.
     """
     if speculative is None:

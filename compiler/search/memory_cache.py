@@ -29,7 +29,7 @@ from parc.compiler.cost.memory.peak import (
 from parc.compiler.cost.memory.states import (
     gathered_weight_bytes,
     low_precision_copy_bytes,
-    optimizer_step_bytes,
+    optimizer_step_peak_bytes,
     table_excess_bytes,
 )
 from parc.compiler.cost.memory.waiting_gradients import (
@@ -183,7 +183,7 @@ class PeakMemoryCache:
         if not self._program.state.step:
             return tuple(static), max(static)
         temporary = (
-            optimizer_step_bytes(self._cost_model, layout, kind.load, self._program)
+            optimizer_step_peak_bytes(self._cost_model, layout, kind.load, self._program)
             for kind in shape.peak_candidates
         )
         in_step = (
@@ -197,7 +197,7 @@ class PeakMemoryCache:
         They are (workspaces, communicators and driver context, bytes per dense parameter, bytes per
         expert parameter).
         """
-        fixed = library_workspace_bytes(self._cost_model, self._program)
+        fixed = library_workspace_bytes(self._cost_model, layout, self._program)
         fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
         dense, expert = (
             self._state_bytes_per_parameter(layout, shards) for shards in layout.optimizer_shards

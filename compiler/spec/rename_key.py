@@ -25,7 +25,7 @@ def rename_in_mapping(node: dict[Any, Any], old: str, new: str) -> bool:
 
 
 def renamed_path(path: str, old: str, new: str) -> str:
-    """Return ``path`` with the spec path ``new`` in place of ``old``, if it is at or below it."""
+    """Return ``path`` with ``new`` in place of ``old``, if ``path`` is ``old`` or below it."""
     is_inside = path == old or path.startswith((f"{old}.", f"{old}["))
     return new + path[len(old) :] if is_inside else path
 

@@ -194,20 +194,10 @@ def _unfold_ranges(text: str) -> list[str]:
 def read_numbers(text: str, pattern: str) -> list[tuple[int, int]]:
     """Return (line, number) for each match of ``pattern``, whose first group captures the number.
 
-    A number of ten digits or more is returned as 0, because only a damaged file contains such a
-    number.
+    A number of ten digits or more is returned as 0: only a damaged file contains one, and int()
+    raises ValueError for more than 4,300 digits.
     """
     return [
         (text.count("\n", 0, found.start()) + 1, int(found[1]) if len(found[1]) < 10 else 0)
         for found in re.finditer(pattern, text, re.MULTILINE)
     ]
-
-
-def read_number(text: str, pattern: str) -> int | None:
-    """Return the number that the first group of ``pattern`` captures in its first match.
-
-    Return None if there is no match or the number has ten digits or more.
-    """
-    found = re.search(pattern, text, re.MULTILINE)
-    # The length is checked first, because int() raises ValueError for more than 4,300 digits.
-    return int(found[1]) if found and len(found[1]) < 10 else None

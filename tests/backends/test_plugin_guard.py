@@ -217,7 +217,7 @@ def test_a_missing_plan_without_an_error_is_reported(
 ) -> None:
     monkeypatch.setattr(pipeline, "plan_problem", lambda *_: None)
     report = report_of(compiled(folder, ""))
-    assert "parc-mylab 1.0 leaves no layout, and no error says why" in report
+    assert "parc-mylab 1.0 leaves no layout, and no error states why" in report
     with pytest.raises(AssertionError, match="neither a plan nor an error"):
         pipeline.plan_job(_resolved_problem(folder, emit=["megatron"]), Sink())
 

@@ -26,8 +26,8 @@ SERVICE: dict[str, Any] = {
         "traffic": {"input_tokens": 500, "output_tokens": 100, "request_rate": 10},
     },
 }
-MEGATRON = " (working folder: that of pretrain_gpt.py)"
-IMAGE = " (working folder of the image: that of pretrain_gpt.py)"
+MEGATRON = " (run it in the folder of pretrain_gpt.py)"
+IMAGE = " (the image must start in the folder of pretrain_gpt.py)"
 NONE = "by no file of this plan: add slurm, kubernetes or torchrun to emit"
 
 

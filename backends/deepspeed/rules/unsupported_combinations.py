@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parc.backends.deepspeed.capabilities import DEFAULT
+from parc.backends.deepspeed.capabilities import VERSIONS
 from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
@@ -94,7 +94,7 @@ def _explain_autotp_version(problem: Problem, layout: Layout) -> Finding:
         message=f"deepspeed {problem.version('deepspeed')} cannot split tensors (AutoTP)",
         label=f"tp {layout.tp} needs tensor_parallel.autotp_size, added in {AUTOTP_SINCE}",
         help=f"use tp 1, or deepspeed {AUTOTP_SINCE} or later",
-        fix=f'versions.deepspeed: "{DEFAULT}"',
+        fix=f'versions.deepspeed: "{VERSIONS[-1]}"',
         targets=("deepspeed",),
     )
 

@@ -53,7 +53,7 @@ def check_gpus_of_server(
     finding = Finding(
         f"the server needs {ranks} GPUs, but {seen.text}",
         label=f"{product} = {ranks}" if len(given) > 1 else "each rank needs a GPU of its own",
-        help=f"reduce {' or '.join(given)}, or {seen.more.format(ranks)}",
+        help=f"reduce {' or '.join(given)}, or {seen.more_advice.format(ranks)}",
         fix=_fix(given, sure, seen.count),
         causes=(Cause("", "visible GPUs", seen.span),),
     )
@@ -72,7 +72,7 @@ class _ContainerGpus:
         """Clause of a finding."""
         return f"the container gets {self.count}"
 
-    more = "set the limit of GPUs to {}"
+    more_advice = "set the limit of GPUs to {}"
 
 
 def _limit_of_container(script: LintedScript, program: Word) -> _ContainerGpus | None:

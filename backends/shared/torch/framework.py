@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from parc.backends.plain_framework import PlainFramework
 from parc.backends.shared.pipeline_split import explain_no_pipeline, single_stage_split
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
 from parc.backends.shared.torch.variants import torch_variants
-from parc.compiler.diagnostics import CodedFinding, Sink
+from parc.compiler.diagnostics import CodedFinding
 from parc.compiler.ir import (
-    NO_RECOMPUTE,
     Artifact,
     ContextComm,
     GradientExchange,
@@ -20,12 +20,9 @@ from parc.compiler.ir import (
     Layout,
     LayoutVariant,
     Mesh,
-    Model,
     PipelineSplit,
-    Plan,
     Problem,
     ProgramMemory,
-    Recompute,
 )
 
 
@@ -34,11 +31,10 @@ def learning_rate_file(folder: str) -> Artifact:
     return Artifact(f"{folder}/learning_rate.py", render("torch", "learning_rate.py.j2", {}))
 
 
-class TorchFramework:
+class TorchFramework(PlainFramework):
     """A framework with a device mesh and fully sharded data parallelism, but no pipeline."""
 
-    name: ClassVar[str]
-    recomputes_first_layers = False
+    orders = (torch_mesh.ORDER,)
     # Tokens are permuted by index operators of torch (torchtitan, token_dispatcher.py).
     stack = KernelStack("torch-native", properties={"fused_routing": False})
     # The emitted programs call FSDP2's set_requires_all_reduce, so replicas reduce once per step.
@@ -50,21 +46,9 @@ class TorchFramework:
     axes: ClassVar[tuple[str, ...]]
     """Names of the group families; those with a column in the rank map come first."""
 
-    def default_program(self, model: Model, version: str) -> str:
-        """Return an empty text, because ``emit`` itself writes a training program."""
-        return ""
-
-    def rank_orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return the one rank order that torch's ``init_device_mesh`` supports."""
-        return (torch_mesh.ORDER,)
-
     def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the sharding variants to try: FSDP, hybrid sharding, ZeRO-2 and DDP."""
         return torch_variants(problem, (3, 2, 0), self.cp_comm)
-
-    def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return the two recompute settings: no recomputation, and each layer separately."""
-        return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))
 
     def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return (device mesh of the dense layers, device mesh of the experts)."""
@@ -81,19 +65,9 @@ class TorchFramework:
         """Return the split into one stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
         return single_stage_split(problem.model, pp, vpp)
 
-    def split_with_counts(
-        self, problem: Problem, split: PipelineSplit, counts: tuple[int, ...]
-    ) -> PipelineSplit | None:
-        """Return None, because there is only one stage."""
-        return None
-
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> CodedFinding:
         """Return the reason why pp and vpp must be 1."""
         return explain_no_pipeline(self.name, pp, vpp)
-
-    def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return no variables, because the variables of every torch job are sufficient."""
-        return ()
 
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the decoder program that PARC emits, under FSDP2 or DDP."""
@@ -102,6 +76,3 @@ class TorchFramework:
     def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the model's vocabulary size, because these frameworks do not pad the embedding."""
         return problem.model.vocab
-
-    def check(self, plan: Plan, sink: Sink) -> None:
-        """Report nothing: the rules already reject every plan that these frameworks cannot run."""

@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
-from parc.compiler.cost.memory.states import weight_gradient_optimizer_bytes
+from parc.compiler.cost.memory.states import (
+    accumulates_whole_gradients,
+    weight_gradient_optimizer_bytes,
+)
 from parc.compiler.cost.memory.waiting_gradients import HALF_GRADIENT
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import Layout, ProgramMemory
 
-LATE_GRADIENTS = {"fsdp2", "torchtitan", "torchtitan_2024", "automodel"}
+LATE_GRADIENTS = {
+    "fsdp2",
+    "torchtitan",
+    "torchtitan_2024",
+    "automodel",
+    "kempnerforge",
+    "litgpt",
+}
 """Programs that free all gradients after a step (``zero_grad``, which sets them to None)."""
 
 
@@ -50,6 +60,7 @@ class Run:
         extra = self._grouped_bytes(load, stage) + load.loss * self._kept_output_bytes()
         if self.kind == "allocated" and self.features[0] in LATE_GRADIENTS:
             extra -= self._absent_gradient_bytes(load, stage)
+        extra += self._whole_table_bytes(load)
         if self.program.name == "nanotron":
             extra -= self._absent_half_gradient_bytes(load, stage)
         return extra
@@ -111,6 +122,24 @@ class Run:
         if {"torchtitan_2024", "fsdp2"} & set(self.features) and layout.pp > 1:
             return count * logits
         return 0.0
+
+    def _whole_table_bytes(self, load: StageContents) -> float:
+        """Return the bytes of the parts of a table that tensor parallelism does not split.
+
+        In pipelines of KempnerForge, it does not split the output projection either.
+        """
+        layout, program = self.layout, self.program
+        if not program.whole_embedding or layout.tp == 1:
+            return 0.0
+        model = self.cost_model.problem.model
+        tables = load.embedding + (load.loss and layout.pp > 1)
+        parameters = tables * model.vocab * model.hidden * (1 - 1 / layout.tp)
+        each = program.state.bytes_on_rank(
+            layout.zero_stage, layout.optimizer_shards[0], layout.pp > 1
+        )
+        if accumulates_whole_gradients(self.cost_model, layout, program):
+            each = (each[0], program.state.unreduced, each[2])
+        return parameters * sum(each)
 
     def _grouped_bytes(self, load: StageContents, stage: int) -> float:
         """Return the activation bytes that larger groups of micro-batches add.

@@ -70,6 +70,8 @@ def predict_fits(cases: Iterable[Case]) -> Iterator[FitPrediction]:
         if "host-checkpoints" in case.run.overlap:
             # The host stores what the layers save, so the loss is the peak on the device.
             peak = replace(peak, activations_bytes=0.0)
+        if "host-states" in case.run.overlap:
+            peak = replace(peak, weights_bytes=0.0, gradients_bytes=0.0, optimizer_bytes=0.0)
         yield FitPrediction(case, peak)
 
 
@@ -102,10 +104,11 @@ def _program(case: Case) -> ProgramMemory:
     gradient_bytes = case.problem.job.gradient_bytes
     if case.run.framework == "composer-fsdp":
         return replace(fsdp2_memory(), name="composer", loss_bytes=4.0)
+    program = torchtitan_memory() if "chunked-loss" in case.run.overlap else fsdp2_memory()
     if has_16_bit_states(case.run):
-        return replace(fsdp2_memory(), name="16-bit states", state=StateBytes(2.0, 2.0, 4.0))
-    if "chunked-loss" in case.run.overlap:
-        return torchtitan_memory()
+        return replace(program, name="16-bit states", state=StateBytes(2.0, 2.0, 4.0))
+    if program.name == "torchtitan":
+        return program
     if "recomputed-exchanges" in case.run.overlap:
         compiled = " compiled" if "compiled" in case.run.overlap else ""
         return program_of(f"fsdp2{compiled} recomputed_exchanges", precision, generation)

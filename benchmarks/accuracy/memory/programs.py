@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 from parc.backends.deepspeed.memory import deepspeed_zero_memory
 from parc.backends.megatron.memory import (
@@ -33,6 +35,9 @@ KEPT_LOGITS_BYTES = 18.0
 """Bytes per logit of prime-rl in January 2026 (commit 11d87ee8, trainer/sft/train.py). The variable
 ``out`` keeps the fp32 logits (4) during the backward pass, in which log-softmax (4) and two
 gradients (4 + 4) are in memory. torch has also reserved the 16-bit logits (2)."""
+HALF_LOSS_BYTES = 8.0
+"""Bytes per logit of ``cross_entropy`` on 16-bit logits that a variable keeps during the backward
+pass: logits, log-softmax, and the gradients of both, in 16 bits each."""
 FAMILIES = {
     "fp8_parameters": "megatron",
     "fsdp2": "torch",
@@ -40,8 +45,28 @@ FAMILIES = {
     "torchtitan_2024": "torch",
     "bf16_adam": "torch",
     "automodel": "torch",
+    "kempnerforge": "torch",
+    "litgpt": "torch",
 }
 """Program -> name of the memory model that it shares with other programs, if it shares one."""
+
+
+SWITCHES: dict[str, dict[str, Any]] = {
+    "separate_gradients": {"placeholder_bytes": 0.0},
+    # torchtitan saves all-to-alls since September 2025, those of Qwen3 later.
+    "recomputed_exchanges": {"saves_exchanges": False},
+    # torchtitan from October 29, 2025 (commit 2a7a1484) compiles the modules of a layer with
+    # experts one by one, inside the recomputation.
+    "compiled_modules": {"saves_products": False},
+    # nanotron before July 17, 2024, which added tp_recompute_allgather (commit 1e02a9ce).
+    "saved_gathers": {"gathers_again": False},
+    # Without memory_efficient_linear of DeepSpeed, autograd keeps a view of each gathered weight.
+    "kept_weights": {"live_parameters": inf},
+    # sub_group_size of 1e12, as in PyTorch Lightning's strategy for DeepSpeed.
+    "whole_step": {"step_parameters": 0.0},
+    "fused_squared_relu": {"weighted_copies": 0.0},
+}
+"""Deviation -> fields of the memory model that it sets."""
 
 
 def nanotron() -> ProgramMemory:
@@ -64,23 +89,30 @@ def nanotron() -> ProgramMemory:
 
 
 def with_copies(program: ProgramMemory, model: Model, layout: Layout) -> ProgramMemory:
-    """Return ``program`` with the copies that nanotron's attention makes (models/llama.py).
+    """Return ``program`` with the copies that the attention of nanotron and LitGPT makes.
 
-    Other programs are returned as they are.
+    Other programs are returned as they are (nanotron, models/llama.py; litgpt/model.py).
 
-    Without grouped queries, queries, keys and values are copied to one tensor. Flash attention's
-    rotary embedding rotates the queries in place, so that the unrotated keys and values in this
-    tensor stay allocated. Keys and values are copied again to the layout of the rotary kernel.
+    In LitGPT, values without grouped queries are a view of one tensor of unrotated queries, keys
+    and values, which stays allocated.
+
+    In nanotron, without grouped queries, queries, keys and values are copied to one tensor. Flash
+    attention's rotary embedding rotates the queries in place, so that the unrotated keys and values
+    in this tensor stay allocated. Keys and values are copied again to the layout of the rotary
+    kernel.
 
     Flash attention writes (batch, sequence) but the output projection reads (sequence, batch), so
     that it copies the attention output if the micro-batch has several sequences.
     """
-    if program.name != "nanotron":
+    if program.name not in ("nanotron", "litgpt"):
         return program
     attention = model.attention
+    rotated = 1.0 if attention.heads == attention.kv_heads else 0.0
+    program = replace(program, rotary_copies=rotated)
+    if program.name == "litgpt":
+        return program
     return replace(
         program,
-        rotary_copies=1.0 if attention.heads == attention.kv_heads else 0.0,
         output_copies=1.0 if layout.micro_batch > 1 else 0.0,
     )
 
@@ -125,6 +157,44 @@ def automodel() -> ProgramMemory:
     return replace(fsdp2_memory(), name="automodel", state=StateBytes(2.0, 2.0, 4.0))
 
 
+def kempnerforge() -> ProgramMemory:
+    """Return the memory model of KempnerForge of April 2026.
+
+    Weights, both moments of Adam and sharded gradients are bf16 (scripts/train.py). Gradients are
+    reduced in fp32 after the last micro-batch (training/grad.py, distributed/parallel.py).
+    Tensor-parallel ranks gather the logits and replicate the embedding
+    (distributed/tensor_parallel.py). The loss computes in bf16: logits, log-softmax and the
+    gradients of both.
+    """
+    return replace(
+        fsdp2_memory(),
+        name="kempnerforge",
+        state=StateBytes(2.0, 2.0, 4.0, gathered=2.0, unreduced=4.0),
+        loss_bytes=HALF_LOSS_BYTES,
+        split_loss_bytes=0.0,
+        whole_logits=True,
+        whole_embedding=True,
+        root_bytes=2.0,
+    )
+
+
+def litgpt() -> ProgramMemory:
+    """Return the memory model of LitGPT, compiled, and of lightning-thunder's benchmark of it.
+
+    Weights, gradients and both moments of Adam are bf16, and so is the loss. Keys and values are
+    copied to every query head. Bytes of saved tensors were read from autograd (litgpt/model.py,
+    torch 2.13).
+    """
+    return replace(
+        fsdp2_memory(),
+        name="litgpt",
+        state=StateBytes(2.0, 2.0, 4.0, gathered=2.0),
+        reduced_bytes=2.0,
+        repeats_keys=True,
+        loss_bytes=HALF_LOSS_BYTES,
+    )
+
+
 def unfused(program: ProgramMemory) -> ProgramMemory:
     """Return ``program`` with the attention matrix and the dropout masks of 2022."""
     return replace(
@@ -140,8 +210,10 @@ def eager(program: ProgramMemory) -> ProgramMemory:
     """Return ``program`` without compilation: each operator saves its own inputs.
 
     Until March 2025, torchtitan's RMSNorm computed in fp32 operator by operator (models/norms.py).
+    LitGPT's also saves its result in fp32.
     """
-    norm_copies = 3.0 if program.name == "torchtitan 2024" else program.norm_copies
+    copies = {"torchtitan 2024": 3.0, "litgpt": 4.0}
+    norm_copies = copies.get(program.name, program.norm_copies)
     return replace(program, last_product=True, activation_copies=1.0, norm_copies=norm_copies)
 
 
@@ -165,6 +237,8 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "nanotron": nanotron,
         "bf16_adam": bf16_adam,
         "automodel": automodel,
+        "kempnerforge": kempnerforge,
+        "litgpt": litgpt,
     }[name]()
     program = _with_loss(_with_workspaces(program, features, generation), features)
     if "unfused" in features:
@@ -174,8 +248,6 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     if "transformers" in features:
         program = replace(with_transformers_decoder(program), activation_copies=1.0)
     program = _with_state(program, features, precision)
-    if "separate_gradients" in features:
-        program = replace(program, placeholder_bytes=0.0)
     # ``compiled_layers``: the loss runs uncompiled, as in torchtitan until April 2025.
     if "compiled" in features or "compiled_layers" in features:
         program = replace(
@@ -183,16 +255,12 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         )
     if "fixed_segments" in features and family_of(text) == "torch":
         program = replace(program, fragmentation=FIXED_SEGMENTS_FRAGMENTATION)
-    if "recomputed_exchanges" in features:
-        # torchtitan saves all-to-alls since September 2025, those of Qwen3 later.
-        program = replace(program, saves_exchanges=False)
-    if "compiled_modules" in features:
-        # torchtitan from October 29, 2025 (commit 2a7a1484) compiles the modules of a layer with
-        # experts one by one, inside the recomputation.
-        program = replace(program, saves_products=False)
-    if "saved_gathers" in features:
-        # nanotron before July 17, 2024, which added tp_recompute_allgather (commit 1e02a9ce).
-        program = replace(program, gathers_again=False)
+    for feature in features:
+        program = replace(program, **SWITCHES.get(feature, {}))
+        if feature.startswith("bucket:"):
+            # reduce_bucket_size of DeepSpeed, in elements of 16 bit.
+            size = 2.0 * float(feature.removeprefix("bucket:"))
+            program = replace(program, workspace_bytes=size, second_bucket_bytes=size)
     dropout = "dropout" in features
     return replace(program, attention_dropout=dropout, hidden_dropout=dropout)
 

@@ -26,9 +26,10 @@ Nanotron's benchmark_summary.svg states no tensor-parallel mode (scripts/scaling
 two); its rows are read as the defaults. Most are larger than predicted by the gathered inputs.
 
 VocabularyParallelism states reserved memory as a maximum and allocated memory of every stage; the
-rows of its second environment are ``again``. Left out are two readings of torchtitan's pull request
-1672, whose speed contradicts the micro-batch of the config, and one of BigScience's log: 65 GB at
-micro-batch 2, although micro-batch 4 has 56 GB.
+rows of its second environment are ``again``. The DeepSeek-V3 proxy is read with two chunks per
+rank, which its three stages fit to 1 %, although its document says VPP1. Left out are readings of
+torchtitan's pull request 1672 and issue 773, whose speed or memory contradicts the config, and one
+of BigScience's log: 65 GB at micro-batch 2, although micro-batch 4 has 56 GB.
 """
 
 from __future__ import annotations

@@ -222,7 +222,8 @@ CONSTANTS = (
         "compiler.ir.estimate.DYNAMIC_SPREAD",
         "half width of the memory interval, relative to all memory except parameters, their state "
         "and fragmentation",
-        "80th percentile of the errors of published readings, each source counted once",
+        "at least the 80th percentile of the errors of published readings, each source counted "
+        "once; not reduced when formulas improve, because new documents have larger errors",
     ),
     Constant(
         "compiler.ir.estimate.STATIC_SPREAD",

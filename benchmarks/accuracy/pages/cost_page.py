@@ -149,7 +149,7 @@ def programs_table() -> str:
     for name, one in programs.items():
         state = (one.state.weight, one.state.gradient, one.state.optimizer, one.state.cast)
         numbers = (*state, one.saved_bytes, one.loss_bytes / one.loss_parts)
-        numbers += (one.workspace_bytes / 1e9,)
+        numbers += ((one.workspace_bytes + one.second_bucket_bytes) / 1e9,)
         rows.append((name, *(f"{number:.4g}" for number in numbers)))
     heads = ("weights", "gradients", "optimizer", "copies", "saved", "logit", "workspace, GB")
     return markdown(("program", *heads), rows)

@@ -25,6 +25,7 @@ from benchmarks.accuracy.memory.section import section as memory_section
 from benchmarks.accuracy.one_gpu import one_gpu_section
 from benchmarks.accuracy.pages.other_tools import comparison_table
 from benchmarks.accuracy.pages.page_tables import markdown
+from benchmarks.accuracy.pages.unseen_tests import UNSEEN_TESTS
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, scatter_of_micro_batches, sweeps
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving.intervals import interval_section
@@ -65,85 +66,8 @@ framework uses, such as `transformer-engine`; a *class* is a GPU generation with
 `hopper/transformer-engine`. The groups of models (*all*, *all dense*, *all MoE*) leave out small
 models on one host, which have a row of their own.
 
-In November 2026, 196 rows of 41 documents were added whose software or machines had no row until
-then, such as InternEvo, KempnerForge, FlagPerf, torch on MI300X and Zero Bubble's baseline. All
-were entered before any was predicted. With the parameters of that day, their mean error was 13.4 %
-(median 9.2 %, bias -5.9 %), or 15.9 % if every source counts once, and 68 % of them were inside
-their intervals. They are open rows since then: formulas and parameters have changed because of
-them. Three were removed afterwards, because they did not state enough of their layout to fit into
-memory.
-
-Afterwards, the recompute, the sequence parallelism and the overlap of about 130 rows of NeMo and
-Megatron-Bridge were read from the recipes that their sources name, of open and locked sources alike
-and without looking at predictions (`benchmarks/accuracy/wide/dense_recipes.py`). Until then they
-had been assumed: recompute was the least with which the run was predicted to fit into memory. This
-changed the errors of open rows of hopper/transformer-engine dense from 6.9 to 5.3 %, and of the
-locked ones from 7.2 to 7.9 %.
-
-In a second test of this kind, 250 rows of 22 documents were entered before any was predicted. Their
-mean error was 14.3 % (median 11.1 %, bias -9.8 %; 15.2 % if every source counts once), and 50 % of
-them were inside their intervals, which are wider since then. 160 of these rows are a sweep of Aleph
-Alpha, whose library overlaps no exchange of tensor parallelism and exchanges the gradients of gate
-and up projection separately, as its source shows. Others are runs of torchtitan with expert
-parallelism, of torch without torch.compile, and of nanotron in 2024, which are still predicted 20
-to 40 % too fast. The fit now limits the weight of models and clusters whose runs all deviate.
-Readings of some of these rows were corrected after they had been predicted; that increased their
-mean error to 15.1 %.
-
-Later, the scripts of sources whose rows all deviated were read again. FlagPerf's "A100" is an A800,
-and its runs of Llama 3 use FlashAttention-2 and recompute attention. FlagScale, Megatron-LLaMA and
-Megatron-DeepSpeed have a fused RMSNorm. The baseline of Zero Bubble has no FlashAttention.
-InternEvo's norms read copies in fp32. AMD does not state the recompute of its runs of 70B, nor a
-site with GH200 the layout of a run; three stated runs of this site replace it. Aleph Alpha's
-library reduces whole gradients after the last backward pass, and its pipeline sends one message at
-a time. These readings, three changes of formulas and three values less reduced the errors of open
-rows from 9.3 to 8.1 % (without their sources). The formulas are FlashAttention-2 on Hopper by head
-dim, casts with scales per row, and kernels of jobs on one GPU.
-
-In a third test, 120 rows of 35 documents were entered before any was predicted, 22 of them of
-mixtures of experts. Their mean error was 14.4 % (median 9.6 %, bias -3.5 %; 16.8 % if every source
-counts once), and 67 % of them were inside their intervals. The naive formula had a mean error of
-25.4 %. The 54 rows of dense models with Megatron, its forks and PaddleNLP had 7.6 %. Predictions
-were 4 to 36 % too slow for sequences of more than 100,000 tokens on A100, where FlashAttention-2 is
-faster than assumed, and 24 to 31 % too slow for a mixture of experts with several sequences per
-micro-batch. They were too fast for small models whose loss runs in separate kernels of torch, for
-FlashAttention-2 on B200, and for a site whose H100 are slower than its MI300X. Readings of 56 rows
-were corrected afterwards by their documents or by the defaults of their frameworks, such as the
-number of GPUs of one row, and three rows were removed, because they cannot fit into memory as
-stated. The mean error of the others is 13.0 % (14.4 % if every source counts once). They are open
-rows since then. They showed that on Ampere, the CUDA kernels of FlashAttention-2 are faster than
-assumed, while memory-bound kernels and the network between hosts are slower; stacks with these
-kernels have values of their own since then, which reduced the error of all open rows by 0.4
-percentage points.
-
-Afterwards, the kernels with which torchtitan routed tokens until April 2026 were counted by running
-them on a CPU. They move more bytes than assumed, in the backward pass in particular. The runs of
-torchtitan in fp8 are now read as if they saved what bf16 runs save, because their documents state
-the same memory for both. Since then, the fit of hopper/torch-native has its own value for memory-
-bound kernels instead of one for attention, because FSDP's collectives take memory bandwidth from
-all kernels. If every source counts once, the error of the open rows is about the same with either
-value (10.1 and 10.2 %). The value was chosen by the errors of open rows alone. However, the search
-for it was started because the locked rows of this class had a bias of 8.8 %; it is -1.9 % now.
-Their mean error fell from 9.6 to 9.4 %, and their 90th percentile rose from 16.7 to 20.3 %. The
-number of fitted values did not change. The errors of open mixtures of experts fell from 12.5 to
-11.2 % (without their sources).
-
-In a fourth test, 120 rows of 31 documents were entered before any was predicted, 50 of them of
-mixtures of experts. Their mean error was 21.8 % (median 20.1 %, bias -14.7 %; 22.9 % if every
-source counts once), and 41 % of them were inside their intervals. The naive formula had a mean
-error of 37.9 %. Most predictions were too fast. Half of the error had two causes. Over EFA, an
-all-to-all reaches only 40 % of the rate of the NICs (21 rows of four documents). Four GH200 in a
-host with a power limit of some 680 W per superchip reach 83 % of the rate of an H100 with 700 W
-(18 rows of three documents). The catalog states both values, which are fitted to these rows.
-Readings of 34 rows were corrected by their documents, and seven rows were removed, because they
-repeat others. Measurements of the authors of torchao on "8 H100" are read as those of the same
-authors on GPUs with 96 GB. The mean error of the rows is 15.3 % now. Not explained are eager
-experts of torch (-58 %), fp8 on MI300X (-46 %), fp8 with 32 experts per GPU on a Grace CPU
-(-36 %), 16-bit matrix multiplications on Blackwell (+13 to +24 %), and MI350X and MI355X
-(+20 to +30 %).
-
-The test showed that errors depend on how many sources have measured the same GPU with the same
-stack. The interval is therefore wider for a GPU with fewer than three sources.
+Runs of software and machines that are new to PARC have larger errors than these tables show: see
+[tests with unseen runs](#tests-with-unseen-runs).
 """
 LOCKED, OPEN = "Step time, locked sources", "Step time, open sources"
 
@@ -172,6 +96,7 @@ def page(cases: Cases, data: Path | None) -> str:
         interval_section(data),
         # The percentiles have a table of their own, which no wide table contains.
         "" if data else percentile_section(list(read_percentiles())),
+        UNSEEN_TESTS,
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 

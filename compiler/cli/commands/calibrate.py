@@ -18,7 +18,7 @@ from parc.compiler.cli import command_steps, options
 @click.option(
     "--spec",
     metavar="SPEC",
-    help="Spec of the service that RUNS measured. Only for results of serving benchmarks.",
+    help="Spec of the service that was measured. Only for results of serving benchmarks.",
 )
 @click.option(
     "--nccl",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Checked = tuple[Sink, bool] | str
 
 WATCH_SECONDS = 0.5
-"""Time between two looks at the modification times of the files, for ``--watch``."""
+"""Seconds after which ``--watch`` reads the modification times of the files again."""
 _NAMED_FILES = ("*.yaml", "*.yml", "*.json", "*.conf")
 """Names of the files in the folder of a spec that ``--watch`` observes: a spec can name them."""
 

@@ -77,7 +77,7 @@ def command(ctx: click.Context, /, spec: str, style: str, **given: Any) -> None:
     Each point is planned, but no files are emitted. A point without a plan is reported with its
     first error. For example, the cheapest cluster that trains a model in 30 days:
 
-        parc sweep spec.yaml --vary cluster.nodes=16..256:16 --best cost --within 30d
+        parc sweep SPEC --vary cluster.nodes=16..256:16 --best cost --within 30d
     """
     from parc.compiler.tools.sweep import sweep as sweeps
     from parc.compiler.tools.sweep import sweep_text

@@ -282,10 +282,10 @@ def _routed_expert_bytes(
     router = routing_bytes(experts.count) * tokens / (t if layout.sequence_parallel else 1)
     own = tokens * experts.shared_size / t
     copies = 2 * program.activation_copies
-    # Megatron has no kernel that applies activation and router weights together unless the experts
-    # are gated (moe/experts.py, bias_act_func): the output of the activation is saved before and
-    # after its multiplication by the router weights.
-    weighted = copies if model.ffn.gated else max(copies, 2.0)
+    # Without a kernel that applies activation and router weights together, the output of the
+    # activation is saved before and after its multiplication by the router weights (Megatron-LM,
+    # moe/experts.py, bias_act_func).
+    weighted = copies if model.ffn.gated else max(copies, 2.0 * program.weighted_copies)
     return (
         0.0,
         (saved + weighted) * width,

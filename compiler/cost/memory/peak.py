@@ -6,7 +6,7 @@ from parc.compiler.cost.memory.micro_batches import activation_bytes, logits_byt
 from parc.compiler.cost.memory.states import (
     gathered_weight_bytes,
     low_precision_copy_bytes,
-    optimizer_step_bytes,
+    optimizer_step_peak_bytes,
     weight_gradient_optimizer_bytes,
 )
 from parc.compiler.cost.memory.waiting_gradients import (
@@ -109,7 +109,7 @@ def _dynamic_bytes(
     kept, working = activation_bytes(cost_model, layout, load, stage, program)
     logits = logits_bytes(cost_model, layout, load, program) if load.loss else 0.0
     waiting = waiting_gradient_bytes(cost_model, layout, load, stage, program)
-    step = optimizer_step_bytes(cost_model, layout, load, program)
+    step = optimizer_step_peak_bytes(cost_model, layout, load, program)
     return kept + max(working - logits, 0.0), logits, waiting, step
 
 

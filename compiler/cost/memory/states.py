@@ -34,7 +34,20 @@ def weight_gradient_optimizer_bytes(
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
     weights += table_excess_bytes(cost_model, layout, load, program)
+    if layout.zero_stage >= 2 and accumulates_whole_gradients(cost_model, layout, program):
+        gradients = program.state.unreduced * (dense + expert)
     return weights, gradients, optimizer
+
+
+def accumulates_whole_gradients(
+    cost_model: CostModel, layout: Layout, program: ProgramMemory
+) -> bool:
+    """Return True if ranks keep whole gradients until the last micro-batch of a step.
+
+    They replace the sharded gradients, which exist only after the reduction.
+    """
+    several = layout.micro_batches(cost_model.problem.job.global_batch) > 1
+    return program.state.unreduced > 0 and several
 
 
 def unreduced_gradient_bytes(
@@ -214,11 +227,30 @@ def low_precision_copy_bytes(
 def optimizer_step_bytes(
     cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
-    """Return the bytes of the fp32 copies that the optimizer step makes of 16-bit gradients."""
+    """Return the bytes of the fp32 copies that the optimizer step makes of 16-bit gradients.
+
+    At ZeRO-3, they may be those of a part of the parameters.
+    """
     if not program.state.step or layout.offload.optimizer != "none":
         return 0.0
     dense, expert = cost_model.stage_parameters(layout, load)
     shards = expert_shards = 1
     if layout.zero_stage:
         shards, expert_shards = layout.optimizer_shards
-    return program.state.step * (dense / shards + expert / expert_shards)
+    copied = dense / shards + expert / expert_shards
+    if layout.zero_stage >= 3 and program.step_parameters:
+        copied = min(copied, program.step_parameters)
+    return program.state.step * copied
+
+
+def optimizer_step_peak_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes of ``optimizer_step_bytes`` that do not replace gathered weights.
+
+    DeepSpeed frees all gathered weights before the step (stage3.py, step).
+    """
+    copies = optimizer_step_bytes(cost_model, layout, load, program)
+    if not copies or not program.live_parameters:
+        return copies
+    return max(copies - gathered_weight_bytes(cost_model, layout, load, program), 0.0)

@@ -104,13 +104,14 @@ def stage_buffer_bytes(cost_model: CostModel, layout: Layout) -> float:
     return count_stage_buffers(layout.pp, layout.vpp) * residual_stream_bytes(cost_model, layout)
 
 
-def library_workspace_bytes(cost_model: CostModel, program: ProgramMemory) -> float:
-    """Return the workspace bytes of matrix libraries, including those for routed experts."""
+def library_workspace_bytes(cost_model: CostModel, layout: Layout, program: ProgramMemory) -> float:
+    """Return the bytes of matrix libraries' workspaces, also for routed experts, and of buckets."""
     # TransformerEngine runs grouped GEMMs in several streams with one workspace each.
     grouped = (
         program.grouped_workspace_bytes if cost_model.problem.model.experts is not None else 0.0
     )
-    return program.workspace_bytes + grouped
+    second = program.second_bucket_bytes if layout.zero_stage < 3 else 0.0
+    return program.workspace_bytes + grouped + second
 
 
 def overlap_buffer_bytes(cost_model: CostModel, layout: Layout, program: ProgramMemory) -> float:
@@ -131,7 +132,7 @@ def constant_workspace_bytes(
     """Return the bytes of workspaces and buffers that are equal on all pipeline stages."""
     buffers = stage_buffer_bytes(cost_model, layout)
     buffers += overlap_buffer_bytes(cost_model, layout, program)
-    return library_workspace_bytes(cost_model, program) + buffers
+    return library_workspace_bytes(cost_model, layout, program) + buffers
 
 
 def output_projection_buffer_bytes(

@@ -29,7 +29,7 @@ def start_lines(plan: AnyPlan, artifacts: Iterable[Artifact], directory: str) ->
 
 
 def describe_missing_start(plan: AnyPlan) -> str:
-    """Return what the line ``start`` says if no file of the plan is known to start the job."""
+    """Return the text of the line ``start`` if no file of the plan is known to start the job."""
     from parc.backends.built_in import BUILT_IN
 
     built_in = {one.name for one in BUILT_IN}
@@ -56,5 +56,7 @@ def _start_line(start: JobStart, path: str) -> str:
     if start.hosts > 1:
         line += f" on each of the {format_count(start.hosts, 'host')}"
     line += f" {start.place}" if start.place else ""
-    folder = "working folder of the image" if start.in_image else "working folder"
-    return f"{line} ({folder}: that of {start.program})" if start.program else line
+    if not start.program:
+        return line
+    where = "the image must start" if start.in_image else "run it"
+    return f"{line} ({where} in the folder of {start.program})"

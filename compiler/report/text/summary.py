@@ -321,7 +321,10 @@ def _terms_with_waits(plan: Plan) -> str:
         return " (the term placement)"
     if added:
         return f" (the terms {', '.join((*names, 'placement'))})"
-    return f" (part of {' and '.join(names)})" if names else ""
+    if not names:
+        return ""
+    *most, last = names
+    return f" (part of {', '.join(most)} and {last})" if most else f" (part of {last})"
 
 
 def describe_job(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""Read the variables and the commands of a launch script that no launcher or framework defines.
+"""Read the variables and commands around the launch in a script.
 
 Variables become ``launch.env``, commands that prepare the shell ``launch.setup``. Other commands,
 such as ``pip install``, are reported (I04).

@@ -119,8 +119,8 @@ def _check_estimate(
     """Report a layout that does not fit into memory; return the skipped rules."""
     if unmodeled:
         return [SkippedRule(code, f"the effect of {unmodeled} on memory", "") for code in ESTIMATED]
-    priced, checks, skipped = estimated_checks(plan, framework, sink)
-    return skipped + check_partial_plan(priced, checks, sink)
+    estimated, checks, skipped = estimated_checks(plan, framework, sink)
+    return skipped + check_partial_plan(estimated, checks, sink)
 
 
 def check_service(
@@ -330,17 +330,17 @@ def estimated_checks(
     if missing is not None:
         reason = describe_missing_fact(missing, sink.flags)
         return plan, (), [SkippedRule(code, *reason) for code in ESTIMATED]
-    cost_model, priced = found[0]
+    cost_model, estimated = found[0]
     # A launch file states no headroom, and a launch that runs must not be refused: it may fit if
     # the low end of its interval is within the device.
-    if priced.estimate.peak.low_bytes > plan.problem.cluster.gpu.memory_bytes:
-        return priced, (PlanCheck((OVERSIZED,), partial(_report_oversized, cost_model)),), []
+    if estimated.estimate.peak.low_bytes > plan.problem.cluster.gpu.memory_bytes:
+        return estimated, (PlanCheck((OVERSIZED,), partial(_report_oversized, cost_model)),), []
     checks: tuple[PlanCheck[Plan], ...] = (
         PlanCheck((OVERSIZED,), lambda _, __: None),
         PlanCheck(("G02",), partial(check_memory, cost_model)),
         PlanCheck(("R15",), partial(check_host_memory, cost_model)),
     )
-    return priced, checks, []
+    return estimated, checks, []
 
 
 def _report_oversized(cost_model: CostModel, plan: Plan, sink: Sink) -> None:

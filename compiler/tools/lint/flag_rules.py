@@ -53,7 +53,7 @@ def broken_couplings(
     """Yield each rule about two flags that the launch file breaks.
 
     Args:
-        table: rules; each says which flags of a framework a flag needs or excludes.
+        table: rules; each states which flags of a framework a flag needs or excludes.
         sure: flags that every run of the script has. Only these flags are checked, and only these
             flags can conflict with a checked flag.
         written: all flags of the script, including those in branches. A flag that is needed is

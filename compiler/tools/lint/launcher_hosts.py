@@ -23,18 +23,19 @@ _CHOOSES_HOSTS = frozenset(
         *("--nodefile", "-r", "-F"),
     )
 )
-"""Options of srun that start tasks on other hosts than all of the job."""
+"""Options of srun that may restrict its tasks to some hosts of the job."""
 _RANK = re.compile(
     r"(?i:(?:--)?(?:node|machine)[-_]rank)[= ][\\\"']*\$\{?SLURM_(?:PROCID|NODEID)\b\}?"
 )
-"""Matches the rank of a host in one launch of all hosts."""
-_OF_HOST = re.compile(r"SLURM_(?:PROCID|NODEID)|\bhetjob\b|\bpackjob\b")
+"""Matches an option that sets the node rank to the number that Slurm gives each host or task."""
+_HOST_SPECIFIC = re.compile(r"SLURM_(?:PROCID|NODEID)|\bhetjob\b|\bpackjob\b")
 """Matches variables that give each host another part of the work, and heterogeneous jobs."""
 _TASKS = re.compile(r"--ntasks(?!-)|^#SBATCH.*\s-n", re.M)
 """Matches an option with the number of all tasks, which may be fewer than the hosts."""
 _BACKGROUND = re.compile(r"^(?>[^#\n]*?\bsrun\b)[^\n]*[^&>]&\s*$", re.M)
 """Matches a line with srun that runs in the background."""
-_OF_SLURM = re.compile(r"\$\{?SLURM_(?:JOB_NUM_)?N?NODES\}?")
+_JOB_HOSTS = re.compile(r"\$\{?SLURM_(?:JOB_NUM_)?N?NODES\}?")
+"""Matches the variable in which Slurm states the number of hosts of the job."""
 _RANK_VARIABLE = re.compile(r"\b((?:NODE|MACHINE|HOST)_RANK|RANK)=")
 _TRAINS = re.compile(r"(?:^|[/.])(?:pretrain|train|finetune|sft)\w*(?:\.py)?$")
 
@@ -45,10 +46,10 @@ def check_launcher_hosts(
     nodes: SlurmOption | None,
     sink: Sink,
 ) -> None:
-    """Report a launcher whose hosts are not those of the job, or have no ranks.
+    """Report a launcher that does not match the hosts of the job.
 
-    The launcher is for more (L35) or fewer (L36) hosts than the job has, or all hosts get node rank
-    0 (L08).
+    The launcher waits for more hosts than the job has (L35), joins fewer (L36), or gives all hosts
+    node rank 0 (L08).
 
     Args:
         script: the script.
@@ -113,7 +114,7 @@ def _hosts(command: LaunchCommand) -> tuple[LaunchFlag | None, int, int]:
 def _divides_hosts(script: LintedScript) -> bool:
     """Return True if several commands may divide the hosts of the job among them."""
     return bool(
-        _OF_HOST.search(_RANK.sub("", script.text))
+        _HOST_SPECIFIC.search(_RANK.sub("", script.text))
         or _BACKGROUND.search(script.text)
         or _TASKS.search(script.text)
     )
@@ -151,7 +152,7 @@ def _check_missing_rank(
         return
     flag, hosts, _ = _hosts(command)
     given = command.options.get(HOST_FLAG)
-    if flag is None and given is not None and _OF_SLURM.fullmatch(given.value):
+    if flag is None and given is not None and _JOB_HOSTS.fullmatch(given.value):
         flag, hosts = given, allocated or 0
     if flag is None or hosts < 2 or script.may_be_overridden(flag.values[0]):
         return

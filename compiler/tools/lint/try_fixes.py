@@ -1,7 +1,7 @@
 """Try the fixes of a script's findings, so that no fix leads to another error of the same flag.
 
-A rule knows the values that satisfy the rule itself: the layers are divisible by ``pp 5``, but the
-GPUs may not be. Each offered value is therefore set in the script, which is checked again. If the
+The values that a rule offers satisfy only this rule: the layers may be divisible by ``pp 5``, but
+not the GPUs. Each offered value is therefore set in the script, which is checked again. If the
 value leads to another error, the nearest one that does not replaces it.
 """
 

@@ -39,8 +39,8 @@ class VisibleDevices:
         return f"{self.name} lists {self.count} GPUs"
 
     @property
-    def more(self) -> str:
-        """Advice for more GPUs, with a place for their number."""
+    def more_advice(self) -> str:
+        """Format string of the advice to list more GPUs; its placeholder is their number."""
         return f"list {{}} GPUs in {self.name}"
 
     @property
@@ -79,9 +79,9 @@ class DeviceLists:
         return self._exported(program)
 
     def _exported(self, program: Word) -> VisibleDevices | None:
-        """Return the GPUs of the last export before ``program``; None if any other may replace it.
+        """Return the GPUs of the last export before ``program``; None if another may replace it.
 
-        A program in a variable runs later than its words are written.
+        If the command is stored in a variable, it runs later, so a later export may also apply.
         """
         exports = self._exports or []
         found = next((one for start, one in reversed(exports) if start < program.span), None)
@@ -91,7 +91,7 @@ class DeviceLists:
         return self._read_list(found)
 
     def _is_conditional(self, span: Span) -> bool:
-        """Return True if the word at ``span`` does not run exactly once."""
+        """Return True if the command at ``span`` may run never, or more than once."""
         return span in self._script.branches or span.line in self._lines_of_functions
 
     @cached_property

@@ -112,11 +112,6 @@ class ControlFlow:
         """True in the pattern of a branch of ``case``."""
         return bool(self._frames) and self._frames[-1].in_pattern
 
-    @property
-    def in_case(self) -> bool:
-        """True in the commands of a branch of ``case``."""
-        return bool(self._frames) and self._frames[-1].kind == "case"
-
     def _start_list(self) -> None:
         self._commands = _CommandList(self._frames[-1].state if self._frames else True)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from parc.backends.deepspeed.capabilities import DEFAULT, VERSIONS
 from parc.backends.deepspeed.files import DS_CONFIG, TRAIN, build_config
 from parc.compiler.ir import Plan
 from tests.backends.deepspeed.boundaries import DENSE, EMITTED, ROUTED
@@ -221,10 +220,6 @@ def test_train_json_has_the_layers_of_every_stage() -> None:
     ends = {"layout.pp": 4, "layout.first_stage_layers": 2, "layout.last_stage_layers": 3}
     assert stages(plan_of(changed(DENSE, ends))) == [2, 4, 3, 3]
     assert stages(plan_of(changed(DENSE, {"layout.pp": 3}))) == [4, 4, 4]
-
-
-def test_the_default_is_the_newest_release() -> None:
-    assert VERSIONS[-1] == DEFAULT
 
 
 @pytest.mark.parametrize(

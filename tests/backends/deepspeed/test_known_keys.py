@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.deepspeed.capabilities import DEFAULT, VERSIONS
+from parc.backends.deepspeed.capabilities import VERSIONS
 from parc.backends.deepspeed.files import DS_CONFIG
 from parc.backends.deepspeed.known_keys import (
     PACKAGE,
@@ -41,18 +41,18 @@ CASES: tuple[tuple[str, str, Any, str, str], ...] = (
         "zero_optimization",
         "my_own",
         1,
-        DEFAULT,
+        VERSIONS[-1],
         "rejects the unknown key 'my_own' in zero_optimization",
     ),
-    ("zero_optimization", "my_own", "auto", DEFAULT, ""),
-    ("zero_optimization", "stages", "auto", DEFAULT, "silently ignores the key 'stages'"),
+    ("zero_optimization", "my_own", "auto", VERSIONS[-1], ""),
+    ("zero_optimization", "stages", "auto", VERSIONS[-1], "silently ignores the key 'stages'"),
     ("fp16", "scale_of_my_own", 1, "0.16", ""),
     ("fp16", "scale_of_my_own", 1, "0.17", "rejects the unknown key"),
-    ("aio", "my_own", 1, DEFAULT, ""),
-    ("", "my_own", 1, DEFAULT, ""),
-    ("", "gradient_clipp1ng", 1, DEFAULT, "silently ignores the key"),
+    ("aio", "my_own", 1, VERSIONS[-1], ""),
+    ("", "my_own", 1, VERSIONS[-1], ""),
+    ("", "gradient_clipp1ng", 1, VERSIONS[-1], "silently ignores the key"),
     ("", "torch_autocast", {}, "0.16", "silently ignores the key"),
-    ("optimizer.params", "lr2", 1, DEFAULT, ""),
+    ("optimizer.params", "lr2", 1, VERSIONS[-1], ""),
 )
 
 

@@ -57,17 +57,23 @@ three GPU generations."""
 LIMITS = {
     "AutoModel": (0.02, 1.0),
     "DeepSpeed users": (0.09, 0.5),
-    "FlagPerf": (0.15, 0.2),
-    "LitGPT": (0.11, 0.0),
+    "ColossalAI Lightning": (0.03, 1.0),
+    "FlagPerf": (0.125, 0.35),
+    "Isambard": (0.04, 1.0),
+    "KempnerForge": (0.035, 0.65),
+    "Lightning Thunder": (0.03, 1.0),
+    "LitGPT": (0.025, 1.0),
     "Megatron 2023": (0.02, 1.0),
     "Megatron CI": (0.01, 1.0),
     "Megatron CI 2026": (0.015, 0.92),
     "Megatron CI GB200": (0.015, 1.0),
     "Megatron-FSDP CI": (0.01, 1.0),
-    "Megatron documents": (0.24, 0.0),
+    "Megatron documents": (0.04, 0.65),
     "Megatron release tests": (0.03, 1.0),
     "Megatron users": (0.02, 0.8),
+    "Megatron users 2": (0.045, 0.65),
     "Megatron-Bridge": (0.02, 0.85),
+    "Together AI": (0.09, 0.0),
     "VocabularyParallelism": (0.03, 0.75),
     "ms-swift": (0.05, 0.85),
     "ms-swift fp8": (0.075, 0.0),
@@ -81,6 +87,7 @@ LIMITS = {
     "torchtitan commits": (0.03, 0.8),
     "torchtitan issues": (0.055, 0.65),
     "torchtitan users": (0.04, 0.6),
+    "torchtitan users and authors": (0.085, 0.4),
     "torchtune": (0.04, 0.75),
 }
 """Limits by group: (largest median error, smallest share within 7 %)."""
@@ -208,8 +215,8 @@ def test_four_readings_of_five_are_inside_their_intervals() -> None:
     assert 0.75 <= mean(map(mean, inside.values())) <= 0.9
 
 
-def test_the_spread_is_the_one_that_the_readings_need() -> None:
-    assert fitted_spread(readings()) == pytest.approx(DYNAMIC_SPREAD, abs=0.01)
+def test_the_spread_is_at_least_the_one_that_the_readings_need() -> None:
+    assert DYNAMIC_SPREAD - 0.03 <= fitted_spread(readings()) <= DYNAMIC_SPREAD
     assert 0.75 <= held_out_coverage(readings()) <= 0.9
 
 

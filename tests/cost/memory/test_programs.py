@@ -35,7 +35,10 @@ from parc.compiler.cost.memory.states import (
     gathered_weight_bytes,
     low_precision_copy_bytes,
     optimizer_step_bytes,
+    optimizer_step_peak_bytes,
+    weight_gradient_optimizer_bytes,
 )
+from parc.compiler.cost.memory.workspaces import library_workspace_bytes
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import DENSE, Plan, ProgramMemory
 from parc.compiler.ir.program_memory import StateBytes
@@ -210,13 +213,70 @@ def test_the_optimizer_of_megatron_copies_16_bit_gradients_to_fp32(
         ("fp16", 4.0, StateBytes(2, 2, 12, step=4)),
     ],
 )
-def test_deepspeed_has_two_buckets_and_unsharded_fp32_gradients_only_for_bf16(
+def test_deepspeed_has_unsharded_fp32_gradients_only_for_bf16(
     precision: str, gradient: float, state: StateBytes
 ) -> None:
-    found = deepspeed_decoder_memory(precision, gradient)
-    # 2 buckets of 5e8 16-bit elements.
-    assert found.workspace_bytes == 2 * 5e8 * 2
-    assert found.state == state
+    assert deepspeed_decoder_memory(precision, gradient).state == state
+
+
+@pytest.mark.parametrize(("stage", "buckets"), [(2, 2), (3, 1)])
+def test_deepspeed_reduces_gradients_from_two_buckets_at_stage_2(
+    plan: Plan, stage: int, buckets: int
+) -> None:
+    cost_model = cost_model_for(plan.problem, framework("deepspeed"))
+    layout = replace(plan.layout, zero_stage=stage)
+    program = deepspeed_decoder_memory("bf16", 2.0)
+    found = library_workspace_bytes(cost_model, layout, program)
+    # A bucket has 5e8 elements of 16 bit.
+    assert found == buckets * 5e8 * 2
+
+
+def test_zero_3_of_deepspeed_copies_the_gradients_of_one_group_and_frees_weights_before(
+    plan: Plan,
+) -> None:
+    cost_model = cost_model_for(plan.problem, framework("deepspeed"))
+    layout = replace(plan.layout, zero_stage=3, dp_shard=1, cp=1, dp_replicate=1)
+    load = stage_contents(plan.problem.model, layout.split, 0)
+    program = replace(deepspeed_decoder_memory("fp16", 2.0), step_parameters=1e8)
+    sharded = replace(layout, dp_shard=2)
+    assert optimizer_step_bytes(cost_model, sharded, load, program) == 4e8
+    gathered = gathered_weight_bytes(cost_model, sharded, load, program)
+    found = optimizer_step_peak_bytes(cost_model, sharded, load, program)
+    assert gathered > 0
+    assert found == max(4e8 - gathered, 0.0)
+
+
+def test_gradients_stay_whole_until_the_last_micro_batch_reduces_them(plan: Plan) -> None:
+    cost_model = cost_model_for(plan.problem, framework("fsdp"))
+    layout = replace(plan.layout, zero_stage=3, pp=1, vpp=1)
+    load = stage_contents(plan.problem.model, layout.split, 0)
+    each = fsdp2_memory()
+    once = replace(each, name="once", state=replace(each.state, unreduced=4.0))
+    batch = plan.problem.job.global_batch
+    several = replace(layout, micro_batch=1, dp_shard=batch // 2, dp_replicate=1)
+    single = replace(several, dp_shard=batch)
+    parameters = sum(cost_model.stage_parameters(several, load))
+    for made, whole in ((several, True), (single, False)):
+        found = weight_gradient_optimizer_bytes(cost_model, made, load, once)[1]
+        usual = weight_gradient_optimizer_bytes(cost_model, made, load, each)[1]
+        assert found == (4 * parameters if whole else usual)
+
+
+def test_a_fused_activation_of_experts_without_gate_saves_its_output_only_once(
+    plan: Plan,
+) -> None:
+    routed = model("nemotron-3-nano-30b-a3b")
+    kind = next(kind for kind in routed.kinds if kind.routed)
+    assert routed.experts is not None
+    start = ProgramMemory("any", StateBytes(2.0, 4.0, 12.0))
+    layout = replace(plan.layout, tp=1, cp=1, etp=1)
+    tokens = 1024.0
+    unfused, fused = (
+        layer_activations(routed, layout, kind, (tokens, 1024), program).moe_act
+        for program in (start, replace(start, weighted_copies=0.0))
+    )
+    width = tokens * routed.experts.top_k * routed.experts.size
+    assert unfused - fused == 2 * width
 
 
 @pytest.mark.parametrize(
