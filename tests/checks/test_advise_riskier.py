@@ -87,7 +87,9 @@ def test_the_fields_that_the_hint_names_give_the_promised_step(edits: dict[str, 
 
 
 def test_if_memory_is_scarce_another_mesh_is_suggested() -> None:
-    spec = changed(TIGHT, FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 24})
+    spec = changed(
+        TIGHT, FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 24}
+    )
     (finding,) = findings_of(spec, "PARC-G05")
     assert format_sizes(plan_of(spec).layout) not in finding.label
 
