@@ -6,7 +6,9 @@ from parc.compiler.cost.counts.launches import (
     COLLECTIVE_LAUNCHES,
     UNIT_BACKWARD,
     UNIT_FORWARD,
+    LaunchFacts,
     forward_launches,
+    launch_facts,
     replayed_launches,
     unfused_launches,
 )
@@ -35,10 +37,6 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     model, row = cost_model.problem.model, cost_model.efficiency
     if row.unfused:
         return row.launch_seconds * unfused_launches(kind)
-    # A fused kernel computes all experts with one launch.
-    alone = kind.routed and model.experts is not None and not row.fused_experts
-    local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
-    low = cost_model.problem.job.is_low_precision
     if layout.cuda_graphs:
         graphs = cost_model.captured_graphs(layout)
         if not graphs.per_layer:
@@ -47,16 +45,26 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
             return 0.0
         parts = graphs.parts
         replayed = cost_model.cached(
-            ("replayed", kind, local, parts),
-            lambda: replayed_launches(model, kind, local, low, parts),
+            ("replayed", kind, layout.ep, row.fused_experts, parts),
+            lambda: replayed_launches(model, kind, _facts(cost_model, layout), parts),
         )
         return row.launch_seconds * replayed
     launches = cost_model.cached(
-        ("launches", kind, local), lambda: forward_launches(model, kind, local, low)
+        ("launches", kind, layout.ep, row.fused_experts),
+        lambda: forward_launches(model, kind, _facts(cost_model, layout)),
     )
     if cost_model.traffic(layout).separate_launches:
         launches = max(launches, unfused_launches(kind))
     return row.launch_seconds * launches
+
+
+def _facts(cost_model: CostModel, layout: Layout) -> LaunchFacts:
+    """Return the facts on which launches depend; ``ep`` is the only one of the layout."""
+    problem = cost_model.problem
+    return launch_facts(problem.job, layout, problem.model)._replace(
+        fused_experts=cost_model.efficiency.fused_experts,
+        cast_kernels=cost_model.scaling.cast_kernels,
+    )
 
 
 def _unit_launch_seconds(cost_model: CostModel, layout: Layout) -> ForwardBackward:
