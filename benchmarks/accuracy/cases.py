@@ -36,6 +36,7 @@ from benchmarks.accuracy.problems import (
     FSDP2,
     MEGATRON,
     PROGRAMS,
+    ROUTER_GRAPHS,
     PublishedProgram,
     problem_of,
 )
@@ -119,6 +120,8 @@ class Case:
     @property
     def program(self) -> PublishedProgram:
         """Program of the run, with its kernels and its sharding."""
+        if "router-graph" in self.run.overlap:
+            return ROUTER_GRAPHS
         found = PROGRAMS.get(self.run.framework, MEGATRON)
         return EAGER_FSDP2 if found is FSDP2 and "eager" in self.run.overlap else found
 

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import Group
 from benchmarks.accuracy.pages.page_tables import markdown
-from benchmarks.accuracy.predict import cost_model_of
+from benchmarks.accuracy.predict import cost_model_of, layout_with_graphs
 from benchmarks.accuracy.sources import source_of
 from parc.compiler.cost.step.step_interval import SEVERAL, launch_spread, step_interval
 from parc.compiler.cost.step.step_time import step_time
@@ -72,8 +72,8 @@ def _own_error(case: Case, error: float) -> float:
 @cache
 def _launch_spread(case: Case) -> float:
     """Return ``launch_spread`` of ``case`` with the shipped parameters."""
-    cost_model = cost_model_of(case)
-    return launch_spread(cost_model, case.layout, step_time(cost_model, case.layout).total_seconds)
+    cost_model, layout = cost_model_of(case), layout_with_graphs(case)
+    return launch_spread(cost_model, layout, step_time(cost_model, layout).total_seconds)
 
 
 def _prediction_kinds(cases: Sequence[Case]) -> dict[str, str]:
@@ -113,7 +113,7 @@ def _percentile(rows: Iterable[tuple[str, float]]) -> float:
 
 def is_inside(case: Case, ratio: float) -> bool:
     """Return True if the measured time is inside the interval of the prediction."""
-    low, high = step_interval(cost_model_of(case), case.layout, ratio * case.seconds)
+    low, high = step_interval(cost_model_of(case), layout_with_graphs(case), ratio * case.seconds)
     return low <= case.seconds <= high
 
 

@@ -14,7 +14,7 @@ from parc.compiler.cost.kernels.scaling import SCALINGS
 from parc.compiler.cost.setup.cost_model import OVERLAPPED_TP_SHARE, CostModel
 from parc.compiler.cost.step.offload import host_bytes_per_second
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.ir import Efficiency, Layout, StepTime
+from parc.compiler.ir import CudaGraphs, Efficiency, Layout, StepTime
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 Parameters = Mapping[str, float]
@@ -82,14 +82,12 @@ def fp8_recipe(run: Run) -> str:
     return words.get(run.recipe, "fp8" if run.framework == "torchtitan" else "delayed")
 
 
-WHOLE_GRAPH_LAUNCH = 0.1
-"""Share of the host's launch time that remains if a CUDA graph covers the whole iteration."""
-PARTIAL_GRAPH_LAUNCH = 0.6
-"""The same for graphs of only attention, router and preprocessing."""
-ROUTER_GRAPH_LAUNCH = 0.75
-"""The same for graphs of only router and preprocessing, which need about a third of the launches of
-a routed layer (``counts/launches.py``)."""
-
+GRAPHS: dict[str, CudaGraphs] = {
+    "part-graph": True,
+    "router-graph": True,
+    "cuda-graph": "full_iteration",
+}
+"""Feature of a run -> its CUDA graphs. Of two features, the later one counts."""
 
 TRITON_ATTENTION = 1.3
 """Time of FlashAttention in Triton, divided by that of FlashAttention-2: the lower end of 1.3 to
@@ -120,9 +118,6 @@ FACTORS: dict[str, tuple[str, float]] = {
     "triton-attention": ("attention", TRITON_ATTENTION),
     "exposed-gradients": ("dp_overlap", 0.0),  # the source does not enable the overlap
     "tp-overlap": ("tp", OVERLAPPED_TP_SHARE),
-    "part-graph": ("launch_seconds", PARTIAL_GRAPH_LAUNCH),
-    "router-graph": ("launch_seconds", ROUTER_GRAPH_LAUNCH),
-    "cuda-graph": ("launch_seconds", WHOLE_GRAPH_LAUNCH),
 }
 """Feature of a run -> parameter of its efficiency row, with the factor of the parameter. Of two
 features with the same parameter, the later one counts."""
@@ -146,10 +141,19 @@ def with_features(row: Efficiency, words: str) -> Efficiency:
 
 def estimate_step(case: Case) -> StepTime:
     """Return the predicted terms of a step."""
-    found = step_time(cost_model_of(case), case.layout)
+    found = step_time(cost_model_of(case), layout_with_graphs(case))
     if "host-checkpoints" not in case.run.overlap:
         return found
     return replace(found, recompute_seconds=found.recompute_seconds + host_seconds(case))
+
+
+def layout_with_graphs(case: Case) -> Layout:
+    """Return the layout of a case with the CUDA graphs of its run.
+
+    ``Case.layout`` has none, because no row states what their memory depends on.
+    """
+    graphs = [captured for word, captured in GRAPHS.items() if word in case.run.overlap]
+    return replace(case.layout, cuda_graphs=graphs[-1]) if graphs else case.layout
 
 
 def kernel_seconds(cost_model: CostModel, layout: Layout) -> float:

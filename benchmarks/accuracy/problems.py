@@ -15,9 +15,11 @@ from parc.backends.shared.torch.traffic import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
+    CapturedGraphs,
     Cluster,
     Goals,
     InputExchanges,
+    Layout,
     Model,
     PassBytes,
     Pins,
@@ -63,7 +65,17 @@ class NemoProgram(PublishedProgram):
         return replace(traffic, plain=PassBytes(4.0 + 4.0, 4.0 + 4.0 + 6.0 + 6.0))
 
 
+class RouterGraphs(PublishedProgram):
+    """Megatron with graphs of only router and preprocessing (``cuda_graph_modules``)."""
+
+    def captured_graphs(self, problem: Problem, layout: Layout) -> CapturedGraphs:
+        """Return the CUDA graphs that a rank captures."""
+        found = super().captured_graphs(problem, layout)
+        return replace(found, parts=frozenset({"router", "preparation"}))
+
+
 MEGATRON = PublishedProgram()
+ROUTER_GRAPHS = RouterGraphs()
 
 
 @dataclass(frozen=True)

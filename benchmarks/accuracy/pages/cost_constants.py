@@ -38,6 +38,11 @@ CONSTANTS = (
         "FlashAttention-3, arXiv:2407.08608, figures 5 and 6, forward and backward at 4,096 tokens",
     ),
     Constant(
+        "compiler.cost.kernels.attention.FLASH_ATTENTION_2_ON_B200",
+        "the same on data-center GPUs of Blackwell",
+        "sgl-project/sglang, pull request 33655; Dao-AILab/flash-attention, issue 1589",
+    ),
+    Constant(
         "backends.megatron.traffic.FUSED_SOFTMAX.moved",
         "traffic per score with a fused softmax but without fused attention, bytes",
         "counted: writes and reads of the products, softmax, dropout with its mask",

@@ -23,7 +23,12 @@ and the median pass took 2 to 8 times as long.
 
 from __future__ import annotations
 
-from parc.compiler.ir import LayerKind, LayerPart, Model
+from typing import Literal, NamedTuple
+
+from parc.compiler.ir import Job, LayerKind, LayerPart, Layout, Model
+
+Exchange = Literal["none", "alltoall", "deepep", "hybridep"]
+"""Library that sends tokens to the experts of other ranks; ``none`` if there are no other ranks."""
 
 LINEAR_MODULE = 3.0
 """Launches of a linear layer of TransformerEngine. Its call takes 91 to 100 us of host time where
@@ -56,15 +61,27 @@ SEPARATE_ATTENTION = 43
 norms and residuals of the layer (18)."""
 SEPARATE_MLP = 14
 """The same for the MLP: the 5 recorded, and the other half of the norms and residuals."""
-ROUTING_OPERATORS = 55
-"""Router, dispatch and combine: 46 of the 95 recorded operators of the routed MLP with softmax, 57
-with sigmoid, without the experts. Assumed: fused permutations save as many as the exchange of
-counts, their copies to the host, the two transfers and the sort by expert add on several ranks,
-and the value lies near that of sigmoid."""
-ROUTER_OPERATORS, PREPARATION_OPERATORS = 32, 7
-"""The operators of these 55 that belong to the router, of which 24 were recorded with softmax and
-33 with sigmoid, and to the preparation of the dispatch (dispatch_preprocess), of which 7 were
-recorded with either."""
+ROUTER_OPERATORS = 32
+"""Operators of the router, of which 24 were recorded with softmax and 33 with sigmoid."""
+EXCHANGE_OPERATORS: dict[Exchange, tuple[int, int]] = {
+    "none": (5, 6),
+    "alltoall": (14, 16),
+    "deepep": (1, 17),
+    "hybridep": (0, 9),
+}
+"""Launches of the preparation of an exchange (dispatch_preprocess), and those of dispatch and
+combine, counted in token_dispatcher.py and fused_a2a.py of Megatron-Core. A fused permutation has 4
+kernels, 3 of which number the rows; the way back has 1 (TransformerEngine, triton/permutation.py).
+Without an exchange, the tokens per expert are summed and copied to the host. An all-to-all has 6
+kernels of counts and their all-gather (3.7), 4 copies of counts to the host, and 3 all-to-alls of
+torch.distributed (3.7 each): of tokens, probabilities, and results. Two ranks of Megatron-Core 0.17
+with separate permutations recorded 23 operators and these 4 collectives in the forward pass, 12 and
+3 in the backward pass. DeepEP selects the best experts, counts tokens per rank, sends tokens and
+results (3.7 each), and makes a map of the received tokens before they are permuted; HybridEP sends
+and permutes tokens with one call."""
+SORT_OPERATORS = 4
+"""Further launches of an all-to-all to several local experts: two kernels sort the tokens by
+expert, and two undo it."""
 REPLAY_LAUNCHES = 3.0
 """Launches of the replay of one graph, which copies its input: assumed to be those of a call of a
 TransformerEngine module. Of the 29 launches of a dense layer, this is a tenth."""
@@ -76,6 +93,30 @@ EXPERT_OPERATORS = 1.5
 """Launches per expert. The two grouped layers call cuBLAS once per expert, and split and allocate
 tensors per expert (TransformerEngine issue 1499). The host time of such a call is assumed to be
 about a third of that of an operator called by Python."""
+KERNEL_CALL = 1.0 / 3.0
+"""Host time of a kernel that a library launches, divided by that of an operator that Python calls:
+assumed, as for the calls of cuBLAS."""
+
+
+class LaunchFacts(NamedTuple):
+    """Facts of a job and its layout on which the launches of a layer depend."""
+
+    low_precision: bool = False
+    """True if the inputs of matrix multiplications have 8 or 4 bits."""
+    exchange: Exchange = "none"
+    local_experts: float = 0.0
+    """Routed experts of a rank."""
+    fused_experts: bool = False
+    """True if a fused kernel computes all experts with one launch."""
+    cast_kernels: int = 0
+    """Kernels per expert that quantize the input of one grouped layer."""
+
+
+def launch_facts(job: Job, layout: Layout, model: Model) -> LaunchFacts:
+    """Return the facts of ``job`` and ``layout``, without those of the kernels."""
+    auto: Exchange = "alltoall" if job.moe_dispatcher == "auto" else job.moe_dispatcher
+    experts = model.experts.count / layout.ep if model.experts is not None else 0.0
+    return LaunchFacts(job.is_low_precision, auto if layout.ep > 1 else "none", experts)
 
 
 def unfused_launches(kind: LayerKind) -> float:
@@ -86,38 +127,38 @@ def unfused_launches(kind: LayerKind) -> float:
     return SEPARATE_ATTENTION * (kind.mixer != "none") + SEPARATE_MLP * (kind.mlp != "none")
 
 
-def forward_launches(model: Model, kind: LayerKind, experts: float, low_precision: bool) -> float:
-    """Return the host launches of the forward pass of a layer of type ``kind``.
-
-    ``experts`` is the number of local experts that are launched one by one. With
-    ``low_precision``, the inputs of matrix multiplications have 8 or 4 bits.
-    """
-    return sum(launches_by_part(model, kind, low_precision).values()) + EXPERT_OPERATORS * experts
+def forward_launches(model: Model, kind: LayerKind, facts: LaunchFacts) -> float:
+    """Return the host launches of the forward pass of a layer of type ``kind``."""
+    launches = sum(launches_by_part(model, kind, facts).values())
+    if facts.fused_experts or not kind.routed:
+        return launches
+    casts = MLP_MODULES * KERNEL_CALL * facts.cast_kernels
+    return launches + facts.local_experts * (EXPERT_OPERATORS + casts)
 
 
 def replayed_launches(
-    model: Model, kind: LayerKind, experts: float, low_precision: bool, parts: frozenset[LayerPart]
+    model: Model, kind: LayerKind, facts: LaunchFacts, parts: frozenset[LayerPart]
 ) -> float:
     """Return the host launches of the forward pass if the layer's graph replays ``parts`` of it.
 
     The other arguments are those of ``forward_launches``.
     """
-    captured = captured_launches(model, kind, low_precision, parts)
-    launches = forward_launches(model, kind, experts, low_precision)
+    captured = captured_launches(model, kind, facts, parts)
+    launches = forward_launches(model, kind, facts)
     return launches - captured + (REPLAY_LAUNCHES if captured else 0.0)
 
 
 def captured_launches(
-    model: Model, kind: LayerKind, low_precision: bool, parts: frozenset[LayerPart]
+    model: Model, kind: LayerKind, facts: LaunchFacts, parts: frozenset[LayerPart]
 ) -> float:
     """Return the host launches of the forward pass that ``parts`` of the layer need."""
-    found = launches_by_part(model, kind, low_precision)
+    found = launches_by_part(model, kind, facts)
     return sum(launches for part, launches in found.items() if part in parts)
 
 
-def launches_by_part(model: Model, kind: LayerKind, low_precision: bool) -> dict[LayerPart, float]:
+def launches_by_part(model: Model, kind: LayerKind, facts: LaunchFacts) -> dict[LayerPart, float]:
     """Return the host launches of the forward pass by part of the layer, without the experts."""
-    module = LINEAR_MODULE * (LOW_PRECISION_MODULE if low_precision else 1.0)
+    module = LINEAR_MODULE * (LOW_PRECISION_MODULE if facts.low_precision else 1.0)
     found: dict[LayerPart, float] = {}
     if kind.attends:
         latent = model.attention.latent is not None
@@ -131,8 +172,9 @@ def launches_by_part(model: Model, kind: LayerKind, low_precision: bool) -> dict
         found[part] = found.get(part, 0.0) + RECURRENCE_OPERATORS + ATTENTION_MODULES * module
     if kind.routed and model.experts is not None:
         found["router"] = ROUTER_OPERATORS
-        found["preparation"] = PREPARATION_OPERATORS
-        found["dispatch"] = ROUTING_OPERATORS - ROUTER_OPERATORS - PREPARATION_OPERATORS
+        found["preparation"], found["dispatch"] = EXCHANGE_OPERATORS[facts.exchange]
+        if facts.exchange == "alltoall" and facts.local_experts > 1:
+            found["dispatch"] += SORT_OPERATORS
         # The two grouped layers of the experts, and the activation between them.
         found["experts"] = MLP_OPERATORS + MLP_MODULES * module
         if model.experts.shared_size:

@@ -21,6 +21,11 @@ FLASH_ATTENTION_2 = {64: 1.43, 128: 1.62}
 """Time of FlashAttention-2 on Hopper by head dim, divided by the time of cuDNN's kernels, which use
 Hopper's matrix instructions: forward and backward pass together, at 4,096 tokens (FlashAttention-3,
 arXiv:2407.08608, figures 5 and 6). With head dim 64, softmax limits both kernels."""
+FLASH_ATTENTION_2_ON_B200 = 2.86
+"""The same on data-center GPUs of Blackwell, whose matrix instructions it does not use: 546.8 and
+191.2 ms for sequences of 506,000 tokens on B200 (sgl-project/sglang, pull request 33655). With head
+dim 64, it reaches 343 TFLOP/s (Dao-AILab/flash-attention, issue 1589) and cuDNN 1,147 TFLOP/s (pull
+request 2605), forward without mask at 8,192 tokens."""
 CACHE_BYTES = 2
 """Bytes per element of Q, K, V and the KV cache, 16 bit."""
 
@@ -68,12 +73,18 @@ class PrefillFit:
     """Query rows per block."""
 
 
-def flash_attention_2_factor(head_dim: float) -> float:
-    """Return the time of FlashAttention-2 on Hopper, divided by that of newer kernels.
+def flash_attention_2_factor(head_dim: float, compute_capability: tuple[int, int]) -> float:
+    """Return the time of FlashAttention-2, divided by that of newer kernels.
 
-    >>> [flash_attention_2_factor(head_dim) for head_dim in (32, 64, 96, 128, 256)]
+    GPUs of AMD have the factor of Hopper.
+
+    >>> [flash_attention_2_factor(head_dim, (9, 0)) for head_dim in (32, 64, 96, 128, 256)]
     [1.43, 1.43, 1.525, 1.62, 1.62]
+    >>> flash_attention_2_factor(128, (10, 0))
+    2.86
     """
+    if compute_capability[0] == 10:
+        return FLASH_ATTENTION_2_ON_B200
     (narrow, low), (wide, high) = FLASH_ATTENTION_2.items()
     part = min(max((head_dim - narrow) / (wide - narrow), 0.0), 1.0)
     return low + part * (high - low)

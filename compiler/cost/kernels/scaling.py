@@ -20,6 +20,10 @@ class Scaling:
     gemm_factor: float = 1.0
     """Time of a multiplication, divided by that of the fitted 8-bit kernel with one scale per
     tensor."""
+    cast_kernels: int = 1
+    """Kernels that quantize the input of one of several experts in a grouped layer of Transformer
+    Engine (pytorch/csrc/extensions/cast.cpp, ``split_quantize``, and quantizer.cpp); 0 if one
+    kernel quantizes the inputs of all experts."""
 
 
 ROWWISE_CAST_BYTES = 24.0
@@ -34,16 +38,17 @@ of published runs on Blackwell that differ only in the recipe, mxfp8 steps are 4
 FOUR_BIT = 0.9
 """Step-level efficiency factor of 4-bit multiplications, divided by that of 8-bit multiplications.
 Fitted to 8 published runs of dense models."""
-NONE = Scaling(0.0, 2.0)
+NONE = Scaling(0.0, 2.0, cast_kernels=0)
 """16-bit operands, which are not scaled."""
 # A cast reads 16 bit (2) and writes 8 bit along the rows and along the columns (1 + 1), because the
 # multiplications of the forward and of the backward pass read an operand in different directions
 # (Transformer Engine, common/recipe; torchao, float8/config.py).
 SCALINGS = {
-    # Scales come from earlier steps, so that one kernel suffices.
-    "delayed": Scaling(4.0),
-    # One scale per tensor from present values: the operand is first read for its maximum.
-    "fp8": Scaling(6.0),
+    # Scales come from earlier steps, so that one kernel suffices, even for several operands.
+    "delayed": Scaling(4.0, cast_kernels=0),
+    # One scale per tensor from present values: the operand is first read for its maximum. Four
+    # kernels clear the maximum, find it, compute the scale, and cast.
+    "fp8": Scaling(6.0, cast_kernels=4),
     # One scale per row or column; torchao gathers the operand in 16 bit (float8/config.py,
     # Float8LinearConfig).
     "rowwise": Scaling(ROWWISE_CAST_BYTES, 2.0),
@@ -52,7 +57,7 @@ SCALINGS = {
     # 8-bit scales of blocks of 32 elements.
     "mxfp8": Scaling(4.06, 1.03, MXFP8_GEMM),
     # One scale per tensor, which needs a first read, and 8-bit scales of blocks of 16 elements.
-    "nvfp4": Scaling(5.13, 0.5625, FOUR_BIT),
+    "nvfp4": Scaling(5.13, 0.5625, FOUR_BIT, cast_kernels=2),
 }
 """Name of a recipe -> its costs. A precision of a job names its recipe; ``fp8`` scales tensors by
 their present values, as in the programs of all frameworks."""

@@ -5,7 +5,7 @@ They stay allocated between steps, except keys and values gathered from other ra
 
 from __future__ import annotations
 
-from parc.compiler.cost.counts.launches import captured_launches
+from parc.compiler.cost.counts.launches import captured_launches, launch_facts
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
@@ -155,8 +155,8 @@ def graph_buffer_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -
     passes tensors from layer to layer as the run without graphs does.
     """
     problem, graphs = cost_model.problem, cost_model.captured_graphs(layout)
-    low = problem.job.is_low_precision
-    if not graphs.per_layer or not captured_launches(problem.model, kind, low, graphs.parts):
+    facts = launch_facts(problem.job, layout, problem.model)
+    if not graphs.per_layer or not captured_launches(problem.model, kind, facts, graphs.parts):
         return 0.0
     return GRAPH_BUFFERS * residual_stream_bytes(cost_model, layout)
 
@@ -178,16 +178,16 @@ def bytes_of_graphs(
 ) -> float:
     """Return the result of ``graph_bytes`` for ``graphs``, which are captured for ``layout``."""
     problem = cost_model.problem
-    low = problem.job.is_low_precision
+    facts = launch_facts(problem.job, layout, problem.model)
 
     def launches_of_stage() -> float:
         """Compute the host launches that the graphs replace; the caller caches the result."""
         return sum(
-            count * captured_launches(problem.model, kind, low, graphs.parts)
+            count * captured_launches(problem.model, kind, facts, graphs.parts)
             for kind, count in load.layers_by_kind(problem.model).items()
         )
 
-    launches = cost_model.cached(("captured", load, graphs.parts), launches_of_stage)
+    launches = cost_model.cached(("captured", load, facts, graphs.parts), launches_of_stage)
     # The backward pass has two kernels per kernel of the forward pass.
     nodes = 3 * launches * graphs.micro_batches
     if graphs.per_layer:

@@ -7,6 +7,7 @@ from parc.compiler.cost.counts.launches import (
     UNIT_BACKWARD,
     UNIT_FORWARD,
     forward_launches,
+    launch_facts,
     replayed_launches,
     unfused_launches,
 )
@@ -35,10 +36,9 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     model, row = cost_model.problem.model, cost_model.efficiency
     if row.unfused:
         return row.launch_seconds * unfused_launches(kind)
-    # A fused kernel computes all experts with one launch.
-    alone = kind.routed and model.experts is not None and not row.fused_experts
-    local = model.experts.count / layout.ep if alone and model.experts is not None else 0.0
-    low = cost_model.problem.job.is_low_precision
+    facts = launch_facts(cost_model.problem.job, layout, model)._replace(
+        fused_experts=row.fused_experts, cast_kernels=cost_model.scaling.cast_kernels
+    )
     if layout.cuda_graphs:
         graphs = cost_model.captured_graphs(layout)
         if not graphs.per_layer:
@@ -47,12 +47,12 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
             return 0.0
         parts = graphs.parts
         replayed = cost_model.cached(
-            ("replayed", kind, local, parts),
-            lambda: replayed_launches(model, kind, local, low, parts),
+            ("replayed", kind, facts, parts),
+            lambda: replayed_launches(model, kind, facts, parts),
         )
         return row.launch_seconds * replayed
     launches = cost_model.cached(
-        ("launches", kind, local), lambda: forward_launches(model, kind, local, low)
+        ("launches", kind, facts), lambda: forward_launches(model, kind, facts)
     )
     if cost_model.traffic(layout).separate_launches:
         launches = max(launches, unfused_launches(kind))

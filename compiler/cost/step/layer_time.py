@@ -287,7 +287,8 @@ def _compute_attention_core_seconds(
         cost_model.kernels, model, layout, sequence
     )
     if row.flash_attention_2:
-        forward *= flash_attention_2_factor(mean_head_dim(model.attention))
+        capability = cost_model.problem.cluster.gpu.compute_capability
+        forward *= flash_attention_2_factor(mean_head_dim(model.attention), capability)
     return ForwardBackward(forward, BACKWARD_FACTOR * forward)
 
 

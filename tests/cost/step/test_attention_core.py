@@ -26,7 +26,14 @@ def test_flash_attention_2_is_slower_as_published(
     (forward_2, forward), (backward_2, backward) = products
     # two matrix products forward, five backward
     published = (2 / forward_2 + 5 / backward_2) / (2 / forward + 5 / backward)
-    assert flash_attention_2_factor(head_dim) == pytest.approx(published, rel=0.01)
+    assert flash_attention_2_factor(head_dim, (9, 0)) == pytest.approx(published, rel=0.01)
+
+
+def test_flash_attention_2_is_slowest_on_data_center_gpus_of_blackwell() -> None:
+    b200, b300, rtx = (
+        flash_attention_2_factor(128, capability) for capability in ((10, 0), (10, 3), (12, 0))
+    )
+    assert b200 == b300 > rtx
 
 
 def test_flash_attention_2_makes_both_passes_of_the_core_longer() -> None:
