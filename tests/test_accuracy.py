@@ -23,7 +23,7 @@ from benchmarks.accuracy.layouts import balanced_split, expert_tensor_size
 from benchmarks.accuracy.pages.cost_page import peer_table, step_time_lines
 from benchmarks.accuracy.pages.page import LOCKED, OPEN, REGRET_SETS, locked_table
 from benchmarks.accuracy.pages.page_tables import markdown_table, table_under
-from benchmarks.accuracy.predict import cost_model_of, estimate_step
+from benchmarks.accuracy.predict import cost_model_of, estimate_step, layout_with_graphs
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
 from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
@@ -287,6 +287,17 @@ def test_the_launcher_of_nemo_used_flash_attention_2_until_24_05() -> None:
     run = next(case for case in cases() if case.run.id == "nemo-longseq-h100-16k")
     assert cost_model_of(run).efficiency.flash_attention_2
     assert not class_row(run.generation).flash_attention_2
+
+
+def test_graphs_of_published_runs_save_launches_and_no_memory() -> None:
+    case = next(one for one in cases() if one.run.id == "gb300vr-qwen3-30b-26.06-bf16-1")
+    assert layout_with_graphs(case).cuda_graphs
+    assert not case.layout.cuda_graphs
+    words = ("", "router-graph", "part-graph", "cuda-graph")
+    runs = [replace(case.run, overlap=f"dp-overlap+{word}") for word in words]
+    seconds = [estimate_step(replace(case, run=run)).compute_seconds for run in runs]
+    assert seconds == sorted(seconds, reverse=True)
+    assert len(set(seconds)) == len(words)
 
 
 def test_nanotron_counts_the_output_projection_as_layers() -> None:

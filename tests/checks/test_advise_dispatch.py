@@ -73,5 +73,6 @@ def test_a_network_without_the_libraries_gets_a_hint_only_inside_a_host() -> Non
 
 
 def test_a_gain_below_the_threshold_gets_no_hint() -> None:
-    # inside one host NVLink carries every copy
-    assert hints(spec(ep=2)) == []
+    # Inside one host NVLink carries every copy, and two copies of a token are few. The kernels of
+    # such large experts take longer than their launches.
+    assert hints(spec("mixtral-8x7b", ep=2)) == []

@@ -137,10 +137,13 @@ host with a power limit of some 680 W per superchip reach 83 % of the rate of an
 (18 rows of three documents). The catalog states both values, which are fitted to these rows.
 Readings of 34 rows were corrected by their documents, and seven rows were removed, because they
 repeat others. Measurements of the authors of torchao on "8 H100" are read as those of the same
-authors on GPUs with 96 GB. The mean error of the rows is 15.3 % now. Not explained are eager
-experts of torch (-58 %), fp8 on MI300X (-46 %), fp8 with 32 experts per GPU on a Grace CPU
-(-36 %), 16-bit matrix multiplications on Blackwell (+13 to +24 %), and MI350X and MI355X
-(+20 to +30 %).
+authors on GPUs with 96 GB. Later, the launches of each dispatcher and the kernels that quantize the
+input of every expert were counted, which explains fp8 with 32 experts per GPU on a Grace CPU (-3
+instead of -36 %). Graphs of published runs now contain the parts that Megatron captures, instead of
+a fitted share. FlashAttention-2 on B200 takes as long as measured elsewhere (-9 instead of -41 %
+for two rows). The mean error of the rows is 15.1 % now, and that of all open rows fell from 8.2 to
+8.0 %. Not explained are eager experts of torch (-58 %), fp8 on MI300X (-46 %), 16-bit matrix
+multiplications on Blackwell (+13 to +24 %), and MI350X and MI355X (+20 to +30 %).
 
 The test showed that errors depend on how many sources have measured the same GPU with the same
 stack. The interval is therefore wider for a GPU with fewer than three sources.

@@ -6,6 +6,7 @@ from parc.compiler.cost.counts.launches import (
     COLLECTIVE_LAUNCHES,
     UNIT_BACKWARD,
     UNIT_FORWARD,
+    LaunchFacts,
     forward_launches,
     launch_facts,
     replayed_launches,
@@ -36,9 +37,6 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
     model, row = cost_model.problem.model, cost_model.efficiency
     if row.unfused:
         return row.launch_seconds * unfused_launches(kind)
-    facts = launch_facts(cost_model.problem.job, layout, model)._replace(
-        fused_experts=row.fused_experts, cast_kernels=cost_model.scaling.cast_kernels
-    )
     if layout.cuda_graphs:
         graphs = cost_model.captured_graphs(layout)
         if not graphs.per_layer:
@@ -47,16 +45,26 @@ def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> fl
             return 0.0
         parts = graphs.parts
         replayed = cost_model.cached(
-            ("replayed", kind, facts, parts),
-            lambda: replayed_launches(model, kind, facts, parts),
+            ("replayed", kind, layout.ep, row.fused_experts, parts),
+            lambda: replayed_launches(model, kind, _facts(cost_model, layout), parts),
         )
         return row.launch_seconds * replayed
     launches = cost_model.cached(
-        ("launches", kind, facts), lambda: forward_launches(model, kind, facts)
+        ("launches", kind, layout.ep, row.fused_experts),
+        lambda: forward_launches(model, kind, _facts(cost_model, layout)),
     )
     if cost_model.traffic(layout).separate_launches:
         launches = max(launches, unfused_launches(kind))
     return row.launch_seconds * launches
+
+
+def _facts(cost_model: CostModel, layout: Layout) -> LaunchFacts:
+    """Return the facts on which launches depend; ``ep`` is the only one of the layout."""
+    problem = cost_model.problem
+    return launch_facts(problem.job, layout, problem.model)._replace(
+        fused_experts=cost_model.efficiency.fused_experts,
+        cast_kernels=cost_model.scaling.cast_kernels,
+    )
 
 
 def _unit_launch_seconds(cost_model: CostModel, layout: Layout) -> ForwardBackward:

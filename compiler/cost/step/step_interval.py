@@ -19,13 +19,13 @@ DENSE_SPREAD = 0.12
 runs of at least ``SEVERAL`` sources."""
 EXPERTS_SPREAD = 0.2
 """The same for mixtures of experts."""
-FEW_SPREAD = 0.22
+FEW_SPREAD = 0.2
 """The same for a stack and a GPU with published runs of fewer sources."""
-UNMEASURED_SPREAD = 0.3
+UNMEASURED_SPREAD = 0.24
 """The same for a stack and a GPU without published runs."""
 SEVERAL = 3
 """Number of sources whose runs show most of what differs between machines and versions."""
-CALIBRATED_SPREAD = 0.092
+CALIBRATED_SPREAD = 0.088
 """The same for a cluster with calibrated parameters: the spread of the errors within a source."""
 
 NORMAL_SPREAD = 1.2816
