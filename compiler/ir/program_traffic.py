@@ -98,8 +98,7 @@ class ProgramTraffic:
     norm: PassBytes
     """Per element of the residual stream and norm."""
     head_norm: PassBytes
-    """Per element of queries and keys, if the model normalizes them; 0 if this is fused with the
-    rotation."""
+    """Per element of queries and keys, if the model normalizes them."""
     residual: PassBytes
     """Per element of the residual stream and addition. The backward pass includes the sums of the
     gradients of an input with several readers."""
@@ -154,7 +153,7 @@ class ProgramTraffic:
 
 FUSED_KERNELS = ProgramTraffic(
     norm=PassBytes(4.0, 8.0),
-    head_norm=PassBytes(0.0, 0.0),
+    head_norm=PassBytes(4.0, 8.0),
     residual=PassBytes(6.0, 12.0),
     rotation=PassBytes(4.0, 8.0),
     gated=PassBytes(6.0, 12.0),

@@ -43,6 +43,8 @@ ATTENTION_MODULES = 2
 """Linear layers of grouped-query attention: query, key and value, and output."""
 LATENT_MODULES = 5
 """Linear layers of latent attention: two down projections, two up projections, and output."""
+HEAD_NORMS = 2
+"""Operators of the norms of queries and keys."""
 MLP_MODULES = 2
 ATTENTION_OPERATORS = 14
 """Other operators of grouped-query attention: norm, split and copies of query, key and value (6 of
@@ -167,6 +169,8 @@ def launches_by_part(model: Model, kind: LayerKind, facts: LaunchFacts) -> dict[
             if latent
             else ATTENTION_OPERATORS + ATTENTION_MODULES * module
         )
+        if model.attention.qk_norm != "none":
+            found["attention"] += HEAD_NORMS
     if kind.recurrent:
         part: LayerPart = "mamba" if kind.mixer == "mamba" else "attention"
         found[part] = found.get(part, 0.0) + RECURRENCE_OPERATORS + ATTENTION_MODULES * module

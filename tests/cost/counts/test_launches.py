@@ -14,9 +14,11 @@ from parc.compiler.cost.counts.launches import (
     replayed_launches,
     unfused_launches,
 )
+from parc.compiler.cost.kernels.layer_kernels import element_wise_bytes
 from parc.compiler.cost.kernels.scaling import SCALINGS
-from parc.compiler.ir import LayerKind
+from parc.compiler.ir import FUSED_KERNELS, LayerKind
 from tests.cost.step.test_dispatch import DENSE, ROUTED, priced
+from tests.placement.placement_plans import layout as layout_of
 
 WIDE = LaunchFacts()
 ALL_TO_ALL = LaunchFacts(exchange="alltoall", local_experts=8.0)
@@ -55,6 +57,23 @@ def test_scales_of_present_values_cost_four_kernels_per_expert_and_layer() -> No
     assert forward_launches(model, ROUTED, fused) < delayed
 
 
+def test_norms_of_queries_and_keys_are_kernels_of_their_own() -> None:
+    model = priced().problem.model
+    plain, normed = (
+        replace(model, attention=replace(model.attention, qk_norm=one)) for one in ("none", "head")
+    )
+    assert forward_launches(normed, DENSE, WIDE) - forward_launches(plain, DENSE, WIDE) == 2
+    # One read and one write per element of queries and keys, and twice these bytes backward.
+    layout, tokens = layout_of(tp=2), 4096.0
+    elements = tokens * (model.attention.heads + model.attention.kv_heads)
+    elements *= model.attention.head_dim / layout.tp
+    without, moved = (
+        element_wise_bytes(one, layout, DENSE, tokens, FUSED_KERNELS) for one in (plain, normed)
+    )
+    assert moved.forward - without.forward == pytest.approx(4 * elements)
+    assert moved.backward - without.backward == pytest.approx(8 * elements)
+
+
 def test_an_all_to_all_needs_more_launches_than_deepep_and_hybridep() -> None:
     model = priced().problem.model
     exchanges: tuple[Exchange, ...] = ("hybridep", "deepep", "alltoall")
@@ -84,12 +103,13 @@ def test_a_routed_layer_needs_the_launches_of_router_experts_and_shared_experts(
 def test_a_replayed_layer_keeps_only_the_launches_outside_of_its_graph() -> None:
     model = priced().problem.model
     whole = frozenset({"attention", "mlp"})
-    # A dense layer is one graph: a tenth of its 29 launches remains.
-    assert forward_launches(model, DENSE, WIDE) == 29
+    # A dense layer is one graph: a tenth of its 31 launches remains, 2 of which are norms of
+    # queries and keys.
+    assert forward_launches(model, DENSE, WIDE) == 31
     assert replayed_launches(model, DENSE, WIDE, whole) == 3
     part = frozenset({"attention", "router", "preparation"})
     plain = forward_launches(model, ROUTED, ALL_TO_ALL)
-    # 14 operators and 2 linear layers of attention, 32 operators of the router, 14 of preparation.
-    assert captured_launches(model, ROUTED, ALL_TO_ALL, part) == 14 + 2 * 3 + 32 + 14
-    assert replayed_launches(model, ROUTED, ALL_TO_ALL, part) == plain - 66 + 3
+    # 16 operators and 2 linear layers of attention, 32 operators of the router, 14 of preparation.
+    assert captured_launches(model, ROUTED, ALL_TO_ALL, part) == 16 + 2 * 3 + 32 + 14
+    assert replayed_launches(model, ROUTED, ALL_TO_ALL, part) == plain - 68 + 3
     assert replayed_launches(model, ROUTED, ALL_TO_ALL, frozenset()) == plain
