@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from parc.backends.vllm.backend import Vllm
 from parc.compiler.cli import main
+from parc.compiler.cost.step.step_interval import SEVERAL
 from parc.compiler.ir import KernelStack, Plan, ServingPlan
 from parc.compiler.ir.engine_constants import EstimateErrors
 from parc.compiler.report.estimate_basis import basis_document, estimate_basis
@@ -94,13 +95,17 @@ def test_published_runs_are_counted() -> None:
     assert basis.sources == counts["h100-sxm-80gb"]
 
 
-def test_a_framework_that_another_backend_starts_has_its_own_runs() -> None:
-    tree = minitrain.spec(emit=["accelerate", "deepspeed"], launch={"program": "train.py"})
-    basis = estimate_basis(plan_of(tree))
+@pytest.mark.parametrize(
+    ("gpu", "wide"), [("h100-sxm-80gb", ""), ("h800-sxm-80gb", ", so the interval is wide")]
+)
+def test_a_framework_that_another_backend_starts_has_its_own_runs(gpu: str, wide: str) -> None:
+    node = {"base": "dgx-h100", "gpu": gpu}
+    own = {"cluster": minitrain.SPEC["cluster"] | {"node": node}, "launch": {"program": "train.py"}}
+    basis = estimate_basis(plan_of(minitrain.spec(emit=["accelerate", "deepspeed"], **own)))
+    counts = dict(HOPPER.efficiency["torch-eager"].gpu_sources)
     assert (basis.kind, basis.name, basis.measured) == ("runs", "torch-eager", True)
-    assert basis.text == (
-        "published runs of 2 sources with torch-eager on h100-sxm-80gb, so the interval is wide"
-    )
+    assert (counts[gpu] < SEVERAL) == bool(wide)
+    assert basis.text == f"published runs of {counts[gpu]} sources with torch-eager on {gpu}{wide}"
 
 
 def service(monkeypatch: pytest.MonkeyPatch, **errors: float | str) -> ServingPlan:

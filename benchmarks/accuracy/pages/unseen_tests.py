@@ -74,8 +74,8 @@ memory-bound kernels instead of one for attention, because FSDP's collectives ta
 from all kernels. If every source counts once, the error of the open rows is about the same with
 either value (10.1 and 10.2 %). The value was chosen by the errors of open rows alone. However, the
 search for it was started because the locked rows of this class had a bias of 8.8 %; it is -1.9 %
-now. Their mean error fell from 9.6 to 9.4 %, and their 90th percentile rose from 16.7 to 20.3 %. The
-number of fitted values did not change. The errors of open mixtures of experts fell from 12.5 to
+now. Their mean error fell from 9.6 to 9.4 %, and their 90th percentile rose from 16.7 to 20.3 %.
+The number of fitted values did not change. The errors of open mixtures of experts fell from 12.5 to
 11.2 % (without their sources).
 
 In a fourth test, 120 rows of 31 documents were entered before any was predicted, 50 of them of

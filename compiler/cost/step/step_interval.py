@@ -17,16 +17,17 @@ from parc.compiler.ir import Layout
 DENSE_SPREAD = 0.12
 """Half width of the interval, as a logarithm, for a dense model on a stack and a GPU with published
 runs of at least ``SEVERAL`` sources."""
-EXPERTS_SPREAD = 0.2
+EXPERTS_SPREAD = 0.19
 """The same for mixtures of experts."""
 FEW_SPREAD = 0.2
 """The same for a stack and a GPU with published runs of fewer sources."""
-UNMEASURED_SPREAD = 0.24
+UNMEASURED_SPREAD = 0.26
 """The same for a stack and a GPU without published runs."""
 SEVERAL = 3
 """Number of sources whose runs show most of what differs between machines and versions."""
-CALIBRATED_SPREAD = 0.088
-"""The same for a cluster with calibrated parameters: the spread of the errors within a source."""
+CALIBRATED_SPREAD = 0.092
+"""Half width of the interval for a cluster with calibrated parameters: the spread of the errors
+within a source."""
 
 NORMAL_SPREAD = 1.2816
 """Half width of the 80 % interval of a normal distribution, in standard deviations."""

@@ -156,7 +156,7 @@ def run() -> Trainer.Config:
         ),
         checkpoint=CheckpointManager.Config(
             enable=False,
-            interval=317,
+            interval=315,
         ),
         activation_checkpoint=SelectiveAC.Config(),
         debug=DebugConfig(seed=1234),

@@ -71,7 +71,7 @@ MEGATRON_ARGS=(
   --no-create-attention-mask-in-dataloader
   # checkpoint
   --save /lustre/checkpoints/mixtral-8x7b-tuned
-  --save-interval 1873
+  --save-interval 1860
   --load /lustre/checkpoints/mixtral-8x7b-tuned
   --pretrained-checkpoint /lustre/checkpoints/mixtral-8x7b-base
   --exit-signal-handler
