@@ -55,8 +55,9 @@ LIMITS = {
         "Selene": 3.0,
         "vTrain multi-node": 7.0,
         "FSDP and ZeRO-2/3": 9.5,
-        "dense, A100 and H100": 7.0,
-        "all dense": 7.5,
+        # 85 rows of the fifth test with unseen runs are among them; without these, 6.7 and 7.4.
+        "dense, A100 and H100": 7.4,
+        "all dense": 8.0,
         "all MoE": 12.5,
     },
 }

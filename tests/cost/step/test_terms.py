@@ -42,9 +42,10 @@ def _plan(model: str, node: str = "dgx-h100", **layout: object) -> Plan:
 
 @pytest.fixture(scope="module")
 def plans() -> tuple[Plan, ...]:
-    # The hosts of the last plan have four NICs for eight GPUs.
+    # The hosts of the last plan have four NICs for eight GPUs. With one sequence per micro-batch, the
+    # first plan would be so close to the speed of the host that fewer launches expose collectives.
     return (
-        _plan("mixtral-8x7b", pp=1, ep=4),
+        _plan("mixtral-8x7b", pp=1, ep=4, micro_batch=2),
         _plan("llama-3-8b", pp=1, sequence_parallel=False),
         _plan("llama-3-8b", "aws-p4d", pp=1, tp=4, micro_batch=1),
     )
