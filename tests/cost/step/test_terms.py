@@ -42,8 +42,8 @@ def _plan(model: str, node: str = "dgx-h100", **layout: object) -> Plan:
 
 @pytest.fixture(scope="module")
 def plans() -> tuple[Plan, ...]:
-    # The hosts of the last plan have four NICs for eight GPUs. With one sequence per micro-batch, the
-    # first plan would be so close to the speed of the host that fewer launches expose collectives.
+    # The hosts of the last plan have four NICs for eight GPUs. With one sequence per micro-batch,
+    # the host would be about as fast as the GPUs of the first plan, and hide collectives.
     return (
         _plan("mixtral-8x7b", pp=1, ep=4, micro_batch=2),
         _plan("llama-3-8b", pp=1, sequence_parallel=False),
