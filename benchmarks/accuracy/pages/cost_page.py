@@ -23,6 +23,7 @@ from benchmarks.accuracy.pages.cost_constants import constants_table
 from benchmarks.accuracy.pages.page import LOCKED
 from benchmarks.accuracy.pages.page_tables import markdown, section_lines, table_under
 from benchmarks.accuracy.pages.row_lines import describe_layout
+from benchmarks.accuracy.pages.unseen_tests import HEADING
 from benchmarks.accuracy.predict import PRIORS, estimate_step
 from benchmarks.accuracy.score import format_median_errors, score
 from benchmarks.accuracy.serving.engines import ENGINES
@@ -260,14 +261,26 @@ def step_time_lines(accuracy: str) -> str:
     """Return the list item of README.md about errors of the step time."""
     table = table_under(accuracy, LOCKED)
     errors = dict(zip(table.column("group"), table.column("locked"), strict=True))
+    unseen = table_under(accuracy, HEADING)
+    runs = sum(map(int, unseen.column("rows")))
+    means, medians = unseen.column("mean error, %"), unseen.column("median, %")
     return (
         "- **Step time.** On published runs of sources that were not used for fitting, the mean "
         f"error is\n  {errors['all dense']} % for dense models and {errors['all MoE']} % for "
-        "mixtures of experts. In four tests with 686 runs,\n  most of them of software or "
-        "machines that were new to PARC, it was 13.4, 14.3, 14.4 and 21.8 %\n  (medians 9.2, 11.1, "
-        "9.6 and 20.1 %) before anything was fitted to them\n  ([docs/accuracy.md](docs/"
+        f"mixtures of experts. In {len(means)} tests with {runs} runs,\n  most of them of software "
+        f"or machines that were new to PARC, it was {listed(means)} %\n  (medians "
+        f"{listed(medians)} %) before anything was fitted to them\n  ([docs/accuracy.md](docs/"
         "accuracy.md)). Your own measurements reduce it (`parc calibrate`)."
     )
+
+
+def listed(numbers: Sequence[str]) -> str:
+    """Return ``numbers`` separated by commas, with `and` before the last one.
+
+    >>> listed(["1.5", "2", "3"])
+    '1.5, 2 and 3'
+    """
+    return f"{', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 PEERS = (

@@ -1,7 +1,8 @@
 """Section of docs/accuracy.md on tests with runs that were entered before any was predicted."""
 
-UNSEEN_TESTS = """\
-## Tests with unseen runs
+HEADING = "Tests with unseen runs"
+UNSEEN_TESTS = f"""\
+## {HEADING}
 
 In each of these tests, runs were entered before any of them was predicted. Predictions that are
 *too fast* state shorter steps than measured, and have a negative bias:
