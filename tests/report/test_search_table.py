@@ -72,7 +72,7 @@ def test_the_step_time_contains_a_placement_that_prolongs_the_step() -> None:
     assert time.placement_seconds > 0.2 * time.seconds_before_placement
     assert time.total_seconds == time.seconds_before_placement + time.placement_seconds
     assert re.search(
-        r"links between hosts \(the terms? ([a-z, ]+, )?placement\)", format_placement(wide)
+        r"links between hosts \(counted as ([a-z, ]+ and )?placement\)", format_placement(wide)
     )
     assert f"step      {format_seconds(time.total_seconds)} (" in summary_text(wide)
     # Length, throughput and MFU of the run follow from the same step.

@@ -316,15 +316,13 @@ def _terms_with_waits(plan: Plan) -> str:
     time, rows = plan.estimate.time, plan.estimate.traffic
     terms = dict.fromkeys(TERMS[row.axis] for row in rows if row.level == "fabric")
     names = [term.removesuffix("_seconds") for term in terms if getattr(time, term)]
-    added = time.placement_seconds
-    if added and not names:
-        return " (the term placement)"
-    if added:
-        return f" (the terms {', '.join((*names, 'placement'))})"
+    how = "counted as" if time.placement_seconds else "part of"
+    if time.placement_seconds:
+        names.append("placement")
     if not names:
         return ""
     *most, last = names
-    return f" (part of {', '.join(most)} and {last})" if most else f" (part of {last})"
+    return f" ({how} {', '.join(most)} and {last})" if most else f" ({how} {last})"
 
 
 def describe_job(plan: Plan) -> str:
