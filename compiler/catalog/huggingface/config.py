@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Any
@@ -88,12 +89,17 @@ def text_decoder_config(
     return whole
 
 
-def _has_part(config: Mapping[str, Any], part: str) -> bool:
-    """Return True if ``config`` has a mapping at ``part``, keys that are joined by dots."""
-    found: Any = config
-    for key in part.split("."):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return isinstance(found, Mapping)
+def _find_text_decoder(
+    config: Mapping[str, Any], families: FamilyFiles
+) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the part of a multi-modal config that is its text decoder, and the decoder's config.
+
+    The result is None if the config contains one model.
+    """
+    for part in TEXT_PARTS:
+        with suppress(KeyError):
+            return part, text_decoder_config(config, part, families)
+    return None
 
 
 def has_decoder_keys_at_top(config: Mapping[str, Any]) -> bool:
@@ -117,11 +123,10 @@ def explain_unsupported_family(
             f"the config{part and f' under {part}'} has no key model_type, which names the family",
             _supported_families_help("", families),
         )
-    inner = next((part for part in TEXT_PARTS if _has_part(config, part)), "")
-    if inner or has_decoder_keys_at_top(config):
-        part = inner or TEXT_PARTS[0]
+    if (found := _find_text_decoder(config, families)) is not None:
         message = f"model_type {format_value(model_type)} contains several models"
-        help = _explain_text_decoder(text_decoder_config(config, part, families), part, families)
+        inner, decoder_config = found
+        help = _explain_text_decoder(decoder_config, inner, families)
         return ConfigNote("K02", "model_type", message, help)
     reason = families.reason_unsupported(model_type) or _reason_in_keys(config)
     decoder = f"{model_type}_text"
