@@ -59,10 +59,9 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Exempt all objects from the garbage collector.
 
-    At its end, pytest collects garbage five times, and with all caches of tests one collection of
-    older objects takes seconds.
+    At its end, pytest collects garbage five times, and with all caches of tests one collection
+    takes seconds.
     """
-    gc.collect(0)
     gc.freeze()
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from parc.compiler.tools.lint.lint_file import lint_text
 from parc.compiler.tools.lint.options import LintOptions
+from tests.laws.test_mutated_specs import time_limit
 from tests.lint.scripts import codes
 
 FIRST, SECOND = "vllm serve a/b", "vllm serve a/c --port 8001"
@@ -55,3 +57,46 @@ def test_two_servers_on_one_port_are_reported() -> None:
     apart = "CUDA_VISIBLE_DEVICES=0 {a} &\nCUDA_VISIBLE_DEVICES=1 {b}\n"
     assert _found(apart.format(a=FIRST, b="vllm serve a/c")) == ["L10"]
     assert _found(apart.format(a=FIRST, b=SECOND)) == []
+
+
+VLLM = "vllm serve Qwen/Qwen3-8B"
+SGLANG = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B"
+TRTLLM = "trtllm-serve Qwen/Qwen3-8B"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "flag"),
+    [
+        (VLLM, VLLM, "--tensor-parallel-size"),
+        (VLLM, SGLANG, "--tp-size"),
+        (SGLANG, VLLM, "--tensor-parallel-size"),
+        (SGLANG, TRTLLM, "--tp_size"),
+        (TRTLLM, TRTLLM, "--tp_size"),
+    ],
+)
+@pytest.mark.parametrize("script", ["{a} &\n{b}\n", "case $1 in\n a) {a} ;;\n b) {b} ;;\nesac\n"])
+def test_each_server_is_checked_with_its_own_flags(
+    first: str, second: str, flag: str, script: str
+) -> None:
+    own = {VLLM: "--tensor-parallel-size", SGLANG: "--tp-size", TRTLLM: "--tp_size"}[first]
+    good = f"CUDA_VISIBLE_DEVICES=0,1 {first} {own} 2 --port 1234"
+    other = f"CUDA_VISIBLE_DEVICES=2,3,4 {second} {flag} "
+    assert codes(script.format(a=good, b=other + "1"), ALLOWED) == []
+    # 32 heads are not divisible by 3.
+    assert "D01" in codes(script.format(a=good, b=other + "3"), ALLOWED)
+    assert "D01" in codes(script.format(a=other + "3", b=good), ALLOWED)
+
+
+def test_a_flag_of_one_server_does_not_restrict_another() -> None:
+    first, second = "--pipeline-parallel-size 2", "--tensor-parallel-size 2 --port 8001"
+    both = f"CUDA_VISIBLE_DEVICES=0,1 {VLLM} {first} &\nCUDA_VISIBLE_DEVICES=2,3 {VLLM} {second}\n"
+    sink, skipped = lint_text(both, "run.sh", ALLOWED)
+    assert not sink.diagnostics
+    assert "D01" in sink.checked
+    assert "D01" not in {one.code for one in skipped}
+
+
+def test_many_servers_are_checked_as_one_script_in_seconds() -> None:
+    lines = [f"{VLLM} --tensor-parallel-size {2 + number % 2}\n" for number in range(2000)]
+    with time_limit(10):
+        assert "D01" not in codes("".join(lines), ALLOWED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from parc.backends.registry import engine
 from parc.backends.sglang.arguments import PACKAGE
@@ -28,6 +29,7 @@ from parc.backends.shared.serving.lint_server import (
     certain_flags,
     check_hosts,
     check_values,
+    commands_of_servers,
     field_spans,
     first_number,
     report_flag_faults,
@@ -35,7 +37,10 @@ from parc.backends.shared.serving.lint_server import (
     value_count,
 )
 from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
-from parc.backends.shared.serving.server_commands import distinct_flags, server_starts
+from parc.backends.shared.serving.server_commands import (
+    distinct_flags,
+    server_starts,
+)
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.tools.importers.flags import LaunchFlag
@@ -126,4 +131,4 @@ def _check_layout(
     return check_service(facts, engine("sglang"), sink)
 
 
-LINTER = ScriptLinter(is_sglang, lint_sglang)
+LINTER = ScriptLinter(is_sglang, lint_sglang, partial(commands_of_servers, find=find_server))

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
+from parc.backends.shared.serving.server_commands import FindServer, read_servers
 from parc.compiler.diagnostics import Finding, Span
 from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.ir.divisors import divisors
@@ -26,6 +27,11 @@ MOST_HOSTS = 4096
 
 FlagFault = tuple[str, Finding]
 """(diagnostic code, finding) about one flag."""
+
+
+def commands_of_servers(script: LintedScript, find: FindServer) -> list[Word]:
+    """Return the word that names the server, for each command of ``read_servers``."""
+    return [one.start for one in read_servers(script.words, script.text, find)]
 
 
 def report_flag_faults(

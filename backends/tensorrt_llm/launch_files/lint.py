@@ -11,6 +11,7 @@ from parc.backends.shared.serving.lint_server import (
     FlagFault,
     certain_flags,
     check_values,
+    commands_of_servers,
     field_spans,
     first_number,
     report_flag_faults,
@@ -18,7 +19,10 @@ from parc.backends.shared.serving.lint_server import (
     value_count,
 )
 from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
-from parc.backends.shared.serving.server_commands import distinct_flags, server_starts
+from parc.backends.shared.serving.server_commands import (
+    distinct_flags,
+    server_starts,
+)
 from parc.backends.tensorrt_llm.arguments import CONFIG_FLAG, NAME, PACKAGE
 from parc.backends.tensorrt_llm.backend import VERSIONS
 from parc.backends.tensorrt_llm.extra_arguments import explain_unknown_flag
@@ -97,4 +101,6 @@ def _check_layout(
     return check_service(facts, engine(NAME), sink)
 
 
-LINTER = ScriptLinter(is_tensorrt_llm, lint_tensorrt_llm)
+LINTER = ScriptLinter(
+    is_tensorrt_llm, lint_tensorrt_llm, partial(commands_of_servers, find=find_server)
+)

@@ -19,6 +19,7 @@ from parc.backends.shared.serving.lint_server import (
     certain_flags,
     check_hosts,
     check_values,
+    commands_of_servers,
     field_spans,
     report_flag_faults,
     rules_without_sizes,
@@ -116,8 +117,6 @@ class _Command:
     """The flags of a ``vllm serve`` command under their long names."""
 
     flags: tuple[LaunchFlag, ...]
-    servers: tuple[Server, ...]
-    """Servers with their own flags; empty for a file in YAML."""
     sure: Mapping[str, LaunchFlag]
     """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
@@ -147,7 +146,6 @@ def lint_vllm(script: LintedScript, options: LintOptions, sink: ScriptSink) -> l
     if not command.is_open:
         check_hosts(RANKS, command.sure, sink)
         _check_replicas(command, sink)
-    check_servers_of_one_host(script, command.servers, SERVER, sink)
     port = None if command.is_open else SERVER.port
     if "--headless" not in written:
         listens = port_of_server(command.sure, written, port)
@@ -234,7 +232,6 @@ def _read_command(script: LintedScript, version: str) -> _Command:
     named = sure.get("--model")
     return _Command(
         tuple(found),
-        tuple(Server(one.start, tuple(_long_flags(one.flags))) for one in servers),
         sure,
         is_open or (not servers and _has_several_lists(script, found, starts)),
         starts,
@@ -358,4 +355,13 @@ def _check_layout(
     return check_service(facts, engine("vllm"), sink, checks)
 
 
-LINTER = ScriptLinter(is_vllm, lint_vllm)
+def _lint_servers_together(script: LintedScript, sink: ScriptSink) -> None:
+    """Report servers that need the GPUs or the port of another one."""
+    servers = read_servers(script.words, script.text, find_server)
+    named = [Server(one.start, tuple(_long_flags(one.flags))) for one in servers]
+    check_servers_of_one_host(script, named, SERVER, sink)
+
+
+LINTER = ScriptLinter(
+    is_vllm, lint_vllm, partial(commands_of_servers, find=find_server), _lint_servers_together
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
+from collections.abc import Collection
 
 from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.shell_words import scan_script
@@ -22,9 +24,18 @@ class Branches:
         ranges = scan_script(text, file).undecided
         self._starts = [start for start, _ in ranges]
         self._ends = [end for _, end in ranges]
+        self._certain: Collection[Span] = ()
+
+    def without(self, spans: Collection[Span]) -> Branches:
+        """Return the branches as if the words at ``spans`` were in none of them."""
+        result = copy.copy(self)
+        result._certain = spans
+        return result
 
     def __contains__(self, span: Span) -> bool:
         """Return True if the word at ``span`` is in a branch."""
+        if span in self._certain:
+            return False
         place = span.line, span.column
         at = bisect_right(self._starts, place) - 1
         return at >= 0 and place < self._ends[at]

@@ -18,6 +18,9 @@ from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink, read_script
 from parc.compiler.tools.lint.try_fixes import try_fixes
 
+MOST_COMMANDS = 50
+"""Maximum number of commands that are checked one by one, which takes milliseconds each."""
+
 
 def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]]:
     """Check the launch file ``text``; return (sink that contains the findings, skipped rules).
@@ -39,19 +42,20 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
     # Mistakes with Slurm and torchrun do not depend on the framework, so check them in any case.
     script = read_script(text, name)
     lint_launch(script, sink)
-    kind = options.framework
-    if kind == "auto":
-        kind = _detect_script_backend(script, sink)
-    if kind == "" and not options.allow_unknown:
+    kinds = [options.framework]
+    if options.framework == "auto":
+        kinds = _detect_script_backends(script, sink)
+    if not kinds and not options.allow_unknown:
         _report_unknown(script, sink)
-    linter = linters_by_backend().get(kind)
-    if not isinstance(linter, ScriptLinter):
-        return sink, []
-    versioned = _with_version(kind, options, sink)
-    if versioned is None or not check_lint_options(options, sink):
-        return sink, []
-    skipped = linter.lint(script, versioned, sink)
-    try_fixes(script, lambda edited, trial: linter.lint(edited, versioned, trial), sink)
+    skipped: list[SkippedRule] = []
+    for kind in kinds:
+        linter = linters_by_backend().get(kind)
+        if not isinstance(linter, ScriptLinter):
+            return sink, []
+        versioned = _with_version(kind, options, sink)
+        if versioned is None or not check_lint_options(options, sink):
+            return sink, []
+        skipped += _lint_commands(linter, script, versioned, sink)
     if skipped and not sink.checked and not options.allow_unknown:
         finding = Finding(
             f"nothing in {name} was checked: {skipped[0].reason}",
@@ -66,6 +70,38 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
     # Several rules can have one code; it counts as evaluated only if none of them was skipped.
     sink.checked -= {one.code for one in skipped}
     return sink, skipped
+
+
+def _lint_commands(
+    linter: ScriptLinter, script: LintedScript, options: LintOptions, sink: ScriptSink
+) -> list[SkippedRule]:
+    """Report the findings of each command that starts the framework; return the skipped rules.
+
+    Two commands can set a flag to different values. Each is therefore checked in a script without
+    the others.
+    """
+    starts = linter.starts(script)
+    # The words of one statement, such as those of a variable, can start several programs.
+    apart = len({one.statement for one in starts}) == len(starts)
+    if not (apart and 0 < len(starts) <= MOST_COMMANDS):
+        return _lint_one_command(linter, script, options, sink)
+    skipped = []
+    for start in starts:
+        found = ScriptSink(script.name, script.text)
+        alone = script.with_one_command(start, starts)
+        skipped += _lint_one_command(linter, alone, options, found)
+        sink.extend(found)
+        sink.checked |= found.checked
+    linter.lint_together(script, sink)
+    return skipped
+
+
+def _lint_one_command(
+    linter: ScriptLinter, script: LintedScript, options: LintOptions, sink: ScriptSink
+) -> list[SkippedRule]:
+    skipped = linter.lint(script, options, sink)
+    try_fixes(script, lambda edited, trial: linter.lint(edited, options, trial), sink)
+    return skipped
 
 
 def _without_given_option(rule: SkippedRule, options: LintOptions) -> SkippedRule:
@@ -144,10 +180,17 @@ def _detect_config_backend(text: str) -> str:
     return first_recognizing(tests, Sink()) or ""
 
 
-def _detect_script_backend(script: LintedScript, sink: ScriptSink) -> str:
-    """Return the name of the backend that a script starts; empty if the script shows none."""
+def _detect_script_backends(script: LintedScript, sink: ScriptSink) -> list[str]:
+    """Return the names of the backends that a script starts; empty if the script shows none.
+
+    Several backends are returned only if each has commands of its own.
+    """
     scripts = {
         name: one for name, one in linters_by_backend().items() if isinstance(one, ScriptLinter)
     }
     tests = ((name, partial(one.recognizes, script)) for name, one in scripts.items())
-    return first_recognizing(tests, sink) or ""
+    first = first_recognizing(tests, sink)
+    if first is None:
+        return []
+    others = [name for name, one in scripts.items() if name != first and one.starts(script)]
+    return [first, *(others if scripts[first].starts(script) else [])]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from parc.backends.registry import all_declarations, reader_of_backend
 from parc.compiler.ir.frozen import frozen
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
 
@@ -19,6 +20,11 @@ class ScriptLinter:
     """Return True if the script starts the framework."""
     lint: Callable[[LintedScript, LintOptions, ScriptSink], list[SkippedRule]]
     """Report all findings; return the rules that need a fact which the script does not contain."""
+    starts: Callable[[LintedScript], Sequence[Word]] = lambda _: ()
+    """Return a word of each command that starts the framework. If there are several, ``lint`` gets
+    each in a script without the others. Empty: the script as a whole describes one job."""
+    lint_together: Callable[[LintedScript, ScriptSink], None] = lambda *_: None
+    """Report conflicts between several commands of a script."""
 
 
 @frozen

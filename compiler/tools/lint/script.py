@@ -81,6 +81,17 @@ class LintedScript:
         line = self.lines[value.span.line - 1][value.span.column - 1 :]
         return self._variables.may_be_set(VARIABLE.findall(re.split(r"\s", line, maxsplit=1)[0]))
 
+    def with_one_command(self, start: Word, others: Collection[Word]) -> LintedScript:
+        """Return the script without the commands that contain the words ``others``.
+
+        The command of ``start`` then counts as executed in every run, because only its own runs
+        matter; the values of its variables may still depend on branches.
+        """
+        left_out = {one.statement for one in others} - {start.statement}
+        words = tuple(word for word in self.words if word.statement not in left_out)
+        own = {word.span for word in words if word.statement == start.statement}
+        return replace(self, words=words, branches=self.branches.without(own))
+
     def flags(self, known: Iterable[str]) -> list[LaunchFlag]:
         """Return all flags of each statement that contains a flag in ``known``."""
         return flags_in_statements(list(self.words), known)
