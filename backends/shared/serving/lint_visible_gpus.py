@@ -13,7 +13,12 @@ from parc.compiler.ir.frozen import frozen
 from parc.compiler.tools.importers.flags import LaunchFlag
 from parc.compiler.tools.importers.shell_words import Word, statements
 from parc.compiler.tools.lint.script import LintedScript, ScriptSink
-from parc.compiler.tools.lint.visible_devices import DeviceLists
+from parc.compiler.tools.lint.visible_devices import (
+    DEVICES,
+    DeviceLists,
+    VisibleDevices,
+    count_devices,
+)
 
 _SEVERAL_HOSTS = re.compile(r"\bray\b|\bmpirun\b|\bmpiexec\b|trtllm-llmapi-launch", re.I)
 """Matches programs that start the ranks of a server on several hosts."""
@@ -46,7 +51,7 @@ def check_gpus_of_server(
     ranks = prod(first_number(sure[name]) for name in given)
     if any(script.may_be_overridden(sure[name].values[0]) for name in given):
         return
-    seen = DeviceLists(script).find(words, program) or _limit_of_container(script, program)
+    seen = DeviceLists(script).find(words, program) or _gpus_of_container(script, program)
     if seen is None or ranks <= seen.count:
         return
     product = " x ".join(f"{name} {first_number(sure[name])}" for name in given)
@@ -75,13 +80,21 @@ class _ContainerGpus:
     more_advice = "set the limit of GPUs to {}"
 
 
-def _limit_of_container(script: LintedScript, program: Word) -> _ContainerGpus | None:
+def _gpus_of_container(
+    script: LintedScript, program: Word
+) -> _ContainerGpus | VisibleDevices | None:
     """Return the GPUs of the container that starts ``program``; None if they are not known.
 
     The pods of a group, such as a LeaderWorkerSet, can be the hosts of one server.
     """
-    found = container_of(script, program)
-    limit = found[1].gpus if found is not None and found[0].size == 1 else None
+    pod, container = container_of(script, program) or (None, None)
+    if pod is None or container is None or pod.size != 1:
+        return None
+    for name, value, span in container.environment:
+        count = count_devices(value or "") if name in DEVICES else None
+        if count is not None:
+            return VisibleDevices(name, count, span)
+    limit = container.gpus
     return _ContainerGpus(limit.number, limit.span) if limit and limit.number else None
 
 

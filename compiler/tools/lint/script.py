@@ -21,6 +21,7 @@ from parc.compiler.tools.importers.exported_variables import ARRAY
 from parc.compiler.tools.importers.flags import LaunchFlag, flags_in_statements
 from parc.compiler.tools.importers.manifests import Manifest, read_manifest
 from parc.compiler.tools.importers.script_branches import Branches
+from parc.compiler.tools.importers.service_files import read_service_file
 from parc.compiler.tools.importers.shell_words import (
     Word,
     shell_assignments,
@@ -52,7 +53,7 @@ class LintedScript:
     arrays: frozenset[str]
     """Names of the arrays that the script assigns."""
     manifest: Manifest | None = None
-    """Objects of a Kubernetes manifest; ``text`` then contains only commands."""
+    """Containers of a YAML file; ``text`` then contains only their commands."""
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ def read_script(text: str, name: str) -> LintedScript:
     The value of a variable is certain if all assignments in the script agree and none of them is in
     a branch.
     """
-    manifest = read_manifest(text, name)
+    manifest = read_manifest(text, name) or read_service_file(text, name)
     text = text if manifest is None else manifest.script
     branches = Branches(text)
     values: dict[str, set[str]] = {}

@@ -30,8 +30,8 @@ class VisibleDevices:
     name: str
     """Environment variable that lists them."""
     count: int
-    word: Word
-    """Assignment of the variable."""
+    span: Span
+    """Position of the assignment."""
 
     @property
     def text(self) -> str:
@@ -42,11 +42,6 @@ class VisibleDevices:
     def more_advice(self) -> str:
         """Format string of the advice to list more GPUs; its placeholder is their number."""
         return f"list {{}} GPUs in {self.name}"
-
-    @property
-    def span(self) -> Span:
-        """Position of the assignment."""
-        return self.word.span
 
 
 class DeviceLists:
@@ -120,9 +115,15 @@ class DeviceLists:
     def _read_list(self, word: Word) -> VisibleDevices | None:
         """Return the GPUs that ``word`` lists; None if the list is not known."""
         name, _, value = word.text.partition("=")
-        if not _LIST.fullmatch(value) or self._script.may_be_overridden(word):
+        count = count_devices(value)
+        if count is None or self._script.may_be_overridden(word):
             return None
-        return VisibleDevices(name, len(set(value.split(","))), word)
+        return VisibleDevices(name, count, word.span)
+
+
+def count_devices(text: str) -> int | None:
+    """Return the number of GPUs in a list; None if ``text`` is no list of GPUs."""
+    return len(set(text.split(","))) if _LIST.fullmatch(text) else None
 
 
 def _variable(word: Word) -> str:
@@ -153,7 +154,7 @@ def check_visible_devices(
             '"invalid device ordinal"',
             help=f"or list {count} GPUs in {seen.name}",
             fix=f"{flag} {seen.count}",
-            causes=(Cause("", "visible GPUs", seen.word.span),),
+            causes=(Cause("", "visible GPUs", seen.span),),
         )
         option = command.options[flag.replace("_", "-")]
         assert option is not None
