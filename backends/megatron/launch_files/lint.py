@@ -89,9 +89,27 @@ def is_megatron(script: LintedScript) -> bool:
     """Return True if ``script`` contains a flag of Megatron, and no program with similar flags."""
     if find_program_of_others(script.words) is not None:
         return False
-    # Long names such as --tensor-model-parallel-size; short ones (--lr, --bf16) are not specific.
-    own = {name for name in TABLE.rows if name.count("-") > 4} | {"--num-attention-heads"}
-    return any(word.text.partition("=")[0] in own for word in script.words)
+    return any(map(_is_own_flag, script.words))
+
+
+def _is_own_flag(word: Word) -> bool:
+    """Return True for a flag that only Megatron has, such as --tensor-model-parallel-size.
+
+    Short names (--lr, --bf16) are not specific.
+    """
+    name = word.text.partition("=")[0]
+    return name == "--num-attention-heads" or (name.count("-") > 4 and name in TABLE.rows)
+
+
+def _commands(script: LintedScript) -> list[Word]:
+    """Return the program of each command that has a flag of Megatron itself, not in a variable."""
+    own = {word.statement for word in script.words if not word.variable and _is_own_flag(word)}
+    programs = {
+        word.statement: word
+        for word in reversed(script.words)
+        if word.text.endswith(".py") and word.statement in own
+    }
+    return sorted(programs.values(), key=lambda word: word.span)
 
 
 def lint_megatron(
@@ -367,4 +385,4 @@ def _check_layout(
     return skipped
 
 
-LINTER = ScriptLinter(is_megatron, lint_megatron)
+LINTER = ScriptLinter(is_megatron, lint_megatron, _commands)
