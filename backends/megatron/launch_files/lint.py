@@ -81,6 +81,9 @@ OF_EXPERTS = ("D10",)
 """Codes of rules on the expert mesh, which copies of Megatron build differently."""
 OF_TRAINING = ("S03",)
 """Codes of rules that Megatron enforces only in training (transformer/moe/moe_layer.py)."""
+OF_SOFTMAX = ("M06",)
+"""Codes of rules on routers that choose experts by a softmax, unlike Sinkhorn's algorithm."""
+BALANCING = "--moe-router-load-balancing-type"
 NO_TRAINING = re.compile(r"generat|inference|ptq|export|convert|eval|server", re.I)
 """Matches the name of a program that runs or converts a trained model."""
 
@@ -203,7 +206,9 @@ def _exempt_rules(
 ) -> tuple[str, ...]:
     """Return the codes of layout rules that may not apply to the program of the script."""
     programs = programs_of(script)
+    balanced = {word.text for one in launch.flags if one.name == BALANCING for word in one.values}
     return (
+        *(OF_SOFTMAX if "sinkhorn" in balanced else ()),
         *(OF_DENSE_MODELS if facts.guessed_experts else ()),
         *(OF_EXPERTS if launch.copied else ()),
         *(OF_TRAINING if any(map(NO_TRAINING.search, programs)) else ()),

@@ -1,12 +1,14 @@
-"""Turn the argument lists of YAML manifests into command lines that a shell reader understands.
+"""Turn the arguments in YAML files into command lines that a shell reader understands.
 
 A container of Kubernetes or Compose lists its command as ``command:`` and ``args:``, with one item
-per word. The items become words of one command. Each word keeps its line and its column.
+per word. The items become words of one command. Other files map flags to values, such as the test
+cases of Megatron: ``--num-layers: 32``. Each word keeps its line and its column.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 _KEY = re.compile(r"(?P<indent>[ \t]*(?:-[ \t]+)?)(?:command|args):[ \t]*(?P<rest>.*)")
@@ -26,14 +28,19 @@ _VARIABLE = re.compile(r"\$\((\w+)\)")
 _QUOTED = re.compile(r"""("[^"\n]*"|'[^'\n]*')|[\[\],]""")
 _MAPPING = re.compile(r"[\w.-]+:([ \t]|$)")
 """Matches a list item that is a mapping, such as ``name: server``."""
+_FLAG = re.compile(r"(?P<indent>[ \t]+)(?P<flag>--[\w.-]+):(?P<value>[ \t].*|$)")
+"""Matches a flag that is the key of a mapping, and its value."""
+_SPECIAL = re.compile(r"[()<>|&;*?\[\]{}!`\\]")
+"""Matches a character that the shell would interpret."""
 
 
 def join_manifest_arguments(text: str) -> str:
     """Return ``text`` with the items of each ``command:`` and ``args:`` list on one shell line.
 
-    Line ends between two items are escaped, and the marks of the list are replaced by blanks. The
-    text is returned unchanged if it contains no such list.
+    The same applies to the flags of a mapping. Line ends between two items are escaped, and the
+    marks of the list are replaced by blanks. The text is returned unchanged if it contains neither.
     """
+    text = _join_flags(text)
     if "args:" not in text and "command:" not in text:
         return text
     lines = text.split("\n")
@@ -99,3 +106,51 @@ def _flow_items(lines: list[str], at: int) -> Iterator[tuple[int, str]]:
         yield number, _QUOTED.sub(lambda match: match[1] or " ", line)
         if "]" in _QUOTED.sub(lambda match: "" if match[1] else match[0], line):
             return
+
+
+def _join_flags(text: str) -> str:
+    """Return ``text`` with each mapping of flags as one command.
+
+    As in the programs that read such files, ``true`` stands for a flag without a value, and a flag
+    with the value ``false`` is left out.
+    """
+    if re.search(r"^[ \t]+--[\w.-]+:", text, re.MULTILINE) is None:
+        return text
+    lines = text.split("\n")
+    last = ("", -1)
+    """Indent and line of the flag before."""
+    for at, line in enumerate(lines):
+        match = _FLAG.fullmatch(line.rstrip("\r"))
+        if match is None:
+            if _COMMENT.sub("", line).strip():
+                last = ("", -1)
+            continue
+        if last[0] == match["indent"]:
+            for between in range(last[1], at):
+                lines[between] = f"{_COMMENT.sub('', lines[between])} \\"
+        value = _shell_value(_COMMENT.sub("", match["value"]).rstrip())
+        lines[at] = "" if value is None else f"{match['indent']}{match['flag']} {value}"
+        last = (match["indent"], at)
+    return "\n".join(lines)
+
+
+def _shell_value(value: str) -> str | None:
+    """Return the value of a flag as a shell would read it; None if the flag is left out.
+
+    Each word keeps its column. A list, and a text of several numbers, become several words.
+    """
+    text = value.strip()
+    if text in ("true", "false", "null", "~"):
+        return "" if text == "true" else None
+    marks = []
+    for first, last in ('""', "''", "[]"):
+        if len(text) > 1 and text.startswith(first) and text.endswith(last):
+            marks.append(first)
+            text = text[1:-1]
+    indent = " " * (len(value) - len(value.lstrip()) + len(marks))
+    is_list = "[" in marks or all(map(str.isdigit, text.split()))
+    literal = re.sub(r"\$\{\w+\}", "", text)
+    if not _SPECIAL.search(literal) and (is_list or " " not in literal):
+        return indent + text
+    # The quotation mark takes the place of a blank.
+    return indent[:-1] + (f'"{text}"' if "$" in text else shlex.quote(text))
