@@ -29,6 +29,7 @@ from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.service_files import read_service_file
 from parc.compiler.tools.importers.slurm import read_sbatch
+from parc.compiler.tools.shell.code_blocks import keep_shell_blocks
 from parc.compiler.topology.readers.cluster_section import merge_fragments
 from parc.compiler.topology.readers.fragment_secrets import without_secrets
 from parc.compiler.topology.readers.reader_state import UNCHANGED, Fragment, HostFilter
@@ -129,7 +130,8 @@ def _read_file(
         manifest = None if own else read_manifest(*file) or read_service_file(*file)
         if manifest is not None:
             return import_manifest(manifest, file, sink, form.reader)
-        return form.reader(*file, sink)
+        text, name = file
+        return form.reader(text if own else keep_shell_blocks(text), name, sink)
     return form.selecting_reader(*file, sink, keep)
 
 
@@ -231,7 +233,7 @@ def _detect_kind(text: str, name: str, sink: Sink, expected: str) -> str | None:
     if manifest:  # the signs of a list of nodes also match other objects of Kubernetes
         del formats["k8s-nodes"]
     objects = read_manifest(text, name) if manifest else read_service_file(text, name)
-    kind = detect_format(text if objects is None else objects.script, formats)
+    kind = detect_format(keep_shell_blocks(text) if objects is None else objects.script, formats)
     if kind is None:
         command, line = ("", 1) if _TOML.search(text) else launch_command(text, name)
         kinds = ", ".join(import_formats())

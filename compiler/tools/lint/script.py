@@ -29,6 +29,7 @@ from parc.compiler.tools.importers.shell_words import (
     split_quoted_flag,
 )
 from parc.compiler.tools.lint.script_variables import VARIABLE, ScriptVariables
+from parc.compiler.tools.shell.code_blocks import keep_shell_blocks
 
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
@@ -175,7 +176,7 @@ def read_script(text: str, name: str) -> LintedScript:
     a branch.
     """
     manifest = read_manifest(text, name) or read_service_file(text, name)
-    text = text if manifest is None else manifest.script
+    text = keep_shell_blocks(text) if manifest is None else manifest.script
     branches = Branches(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
