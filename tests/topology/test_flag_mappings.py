@@ -99,3 +99,12 @@ def test_a_router_with_one_expert_needs_no_softmax_with_sinkhorn(
         f"--num-experts: 4\n  --moe-router-topk: 1\n  --moe-router-load-balancing-type: {balancing}"
     )
     assert codes(CASE.replace("--bf16: true", experts)) == expected
+
+
+LATENT = "--multi-latent-attention: true\n  --q-lora-rank: 768\n  --kv-lora-rank: 512"
+
+
+@pytest.mark.parametrize("flag", ["--add-qkv-bias", "--group-query-attention", "--qk-layernorm"])
+def test_a_flag_that_latent_attention_ignores_is_no_contradiction(flag: str) -> None:
+    text = CASE.replace("--bf16: true", f"{LATENT}\n  {flag}: true")
+    assert codes(text) == codes(text.replace(flag, "--bf16"))

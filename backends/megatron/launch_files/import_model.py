@@ -100,8 +100,9 @@ def _remove_unused_model_sizes(model: dict[str, Any]) -> None:
     """Remove or replace model sizes that Megatron requires or implies, but does not use."""
     experts = model.get("experts", {})
     if "latent" in model:
-        # Latent attention has its own sizes.
-        for key in ("head_dim", "kv_heads", "qk_norm"):
+        # Latent attention has its own sizes, and projections without biases
+        # (transformer/multi_latent_attention.py).
+        for key in ("head_dim", "kv_heads", "qk_norm", "qkv_bias"):
             model.pop(key, None)
     if experts and model.get("ffn"):
         experts.setdefault("size", model["ffn"])
