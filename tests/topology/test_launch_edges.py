@@ -39,6 +39,17 @@ def test_flags_that_follow_from_other_fields_are_implied_and_have_no_row() -> No
     assert IMPLIED not in {row.path for row in table.rows.values()}
 
 
+@pytest.mark.parametrize("value", ['"$TP"', "$TP", "${TP}"])
+def test_a_variable_that_options_of_the_script_set_is_left_out(value: str) -> None:
+    start = 'TP=""\n[ $# -gt 0 ] && shift\nvllm serve org/model --port 8001 --tensor-parallel-size'
+    text, sink = read("vllm-args", f"{start} {value}\n")
+    assert "port: 8001" in text
+    assert "tp:" not in text
+    assert not sink.failed()
+    assert any("--tensor-parallel-size" in line for line in finding_lines(sink))
+    assert read("vllm-args", f"{start}\n")[1].failed()
+
+
 @pytest.mark.parametrize(
     ("nodes", "kept"), [("1", True), ("16", True), ("0", False), ("1-2", False)]
 )

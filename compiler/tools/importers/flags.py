@@ -47,6 +47,8 @@ SRUN = {
 LAUNCHER = TORCHRUN | SRUN
 _GAP = re.compile(r"[$`<>]")
 """Matches a character of a value that only the shell knows, or of a gap such as ``<mounts>``."""
+_VARIABLE = re.compile(r"[ \t=]*[\"']?\$")
+"""Matches the text between a flag and its value that starts with a variable."""
 _ARGUMENTS = re.compile(r"\w+\+?=|\S+\.py")
 """Matches the first word of an array assignment, or a program."""
 
@@ -174,6 +176,12 @@ def take_flags(
 
 
 def _set_field_of_flag(flag: LaunchFlag, row: FlagField, reading: Reading) -> None:
+    if not flag.values and _VARIABLE.match(_text_after(flag.word, reading)):
+        # Options of the script may set the variable before the command.
+        reading.leave_out(
+            flag.name, flag.word.span, f"its variable is empty: set {row.path} in the spec"
+        )
+        return
     if not flag.values:
         finding = Finding(f"{flag.name} has no value", "expected a value after this flag")
         reading.report_error("I02", finding, flag.word.span)
@@ -214,6 +222,12 @@ def _set_field_of_flag(flag: LaunchFlag, row: FlagField, reading: Reading) -> No
         reading.report_error("I02", message, flag.values[0].span)
         return
     set_spec_field(reading, row.path, value, flag)
+
+
+def _text_after(word: Word, reading: Reading) -> str:
+    """Return the text after ``word`` on its line of the file."""
+    line = reading.text.splitlines()[word.span.line - 1]
+    return line[word.span.column - 1 + len(word.text) :]
 
 
 def note_flag_not_imported(flag: LaunchFlag, reading: Reading) -> None:
