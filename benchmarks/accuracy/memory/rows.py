@@ -45,7 +45,7 @@ from benchmarks.accuracy.memory.extra_bytes import Run
 from benchmarks.accuracy.memory.programs import family_of, program_of, with_copies
 from benchmarks.accuracy.memory.sources import document_of, is_locked_row
 from benchmarks.accuracy.problems import MEGATRON, problem_of
-from parc.backends.megatron.memory import fsdp_memory
+from parc.backends.megatron.memory import fsdp_memory, with_routed_fragmentation
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.memory.states import optimizer_step_bytes
@@ -69,7 +69,7 @@ from parc.compiler.ir import (
     Recompute,
     StageMemory,
 )
-from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD, STATIC_SPREAD
+from parc.compiler.ir.estimate import DYNAMIC_SPREAD, STATIC_SPREAD
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
@@ -126,7 +126,7 @@ class Reading:
         plain = self.predicted_bytes - lost
         static = STATIC_SPREAD * stage.static_bytes
         # The interval ranges from no fragmentation to a multiple of the expected one.
-        above = self.measured_bytes - plain - FRAGMENTATION_SPREAD * lost - static
+        above = self.measured_bytes - plain - stage.fragmentation_spread * lost - static
         # The low end contains no communicators.
         least = plain - (stage.communication_bytes if self.kind == "device" else 0.0)
         below = (least - static - self.measured_bytes) / (least - stage.static_bytes)
@@ -203,8 +203,9 @@ def stage_of(row: Words) -> tuple[StageMemory, float]:
     cost_model = cost_model_for(problem, MEGATRON)
     program = program_of(row["runtime"], row["precision"], cluster.generation)
     program = with_copies(program, model, layout)
-    if family_of(row["runtime"]) == "megatron" and layout.zero_stage > 1:
-        program = fsdp_memory(program)
+    if family_of(row["runtime"]) == "megatron":
+        program = with_routed_fragmentation(program, model)
+        program = fsdp_memory(program) if layout.zero_stage > 1 else program
     features, group = row["runtime"].split(), int(words.get("group", 0))
     run = Run(features, row.get("kind", "reserved"), group, cost_model, layout, program)
     ranks = _ranks(row["stage"], layout.pp)
