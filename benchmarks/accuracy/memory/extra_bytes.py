@@ -12,7 +12,7 @@ from parc.compiler.cost.memory.states import (
 from parc.compiler.cost.memory.waiting_gradients import HALF_GRADIENT
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
-from parc.compiler.ir import Layout, ProgramMemory
+from parc.compiler.ir import Layout, ProgramMemory, StageMemory
 
 LATE_GRADIENTS = {
     "fsdp2",
@@ -64,6 +64,16 @@ class Run:
         if self.program.name == "nanotron":
             extra -= self._absent_half_gradient_bytes(load, stage)
         return extra
+
+    def fixed_segment_bytes(self, stage: int, copied: float, memory: StageMemory) -> float:
+        """Return the fragmentation of ``memory`` without expandable segments.
+
+        The copies of gradients that fit into no freed block replace the fragmentation of model
+        states, if they are larger: both count memory that only the optimizer step uses.
+        """
+        states = self.program.static_fragmentation * memory.static_bytes
+        misfit = self.misfit_bytes(stage, copied)
+        return memory.fragmentation_bytes + max(misfit - states, 0.0)
 
     def misfit_bytes(self, stage: int, copied: float) -> float:
         """Return the bytes of the step's copies of gradients that fit into no freed block.

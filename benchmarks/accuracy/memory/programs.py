@@ -35,6 +35,9 @@ KEPT_LOGITS_BYTES = 18.0
 """Bytes per logit of prime-rl in January 2026 (commit 11d87ee8, trainer/sft/train.py). The variable
 ``out`` keeps the fp32 logits (4) during the backward pass, in which log-softmax (4) and two
 gradients (4 + 4) are in memory. torch has also reserved the 16-bit logits (2)."""
+COMPILED_SPLIT_BYTES = 4.0
+"""Bytes per logit that the loss of a split vocabulary saves if it is compiled: of three fp32
+tensors of its backward pass, two remain."""
 HALF_LOSS_BYTES = 8.0
 """Bytes per logit of ``cross_entropy`` on 16-bit logits that a variable keeps during the backward
 pass: logits, log-softmax, and the gradients of both, in 16 bits each."""
@@ -318,6 +321,11 @@ def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
         # stores them and their fp32 gradient.
         loss = 8.0
     elif "compiled" in features or "compiled_loss" in features:
-        # The compiled loss stores 16-bit logits and their gradient.
+        # The compiled loss stores 16-bit logits and their gradient. If the vocabulary is split, the
+        # compiled sum and product of the gradient (torch.distributed.tensor.parallel.loss) need
+        # neither the softmax nor the sum.
         loss = 4.0
+        if program.split_loss_bytes:
+            split = program.split_loss_bytes - COMPILED_SPLIT_BYTES
+            program = replace(program, split_loss_bytes=split)
     return replace(program, loss_bytes=loss)

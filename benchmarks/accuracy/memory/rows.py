@@ -220,7 +220,7 @@ def stage_of(row: Words) -> tuple[StageMemory, float]:
         stage = replace(stage, activations_bytes=activations)
         copied = optimizer_step_bytes(cost_model, layout, load, program)
         if "fixed_segments" in features or spec.precision == "fp16":
-            lost = stage.fragmentation_bytes + run.misfit_bytes(rank, copied)
+            lost = run.fixed_segment_bytes(rank, copied, stage)
             stage = replace(stage, fragmentation_bytes=lost)
         stages.append((stage, copied))
     choose = min if row["stage"] == "min" else max
