@@ -23,6 +23,11 @@ LATE_GRADIENTS = {
     "litgpt",
 }
 """Programs that free all gradients after a step (``zero_grad``, which sets them to None)."""
+LOST_LOGITS = 0.6
+"""Bytes that torch's allocator loses without expandable segments, relative to logits and loss, the
+largest tensors of a step: the first optimizer step puts its state into their free blocks, so that
+those of the next step need new segments. Fitted to 23 readings of Megatron and torchtitan: 22 are
+within 7 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,15 @@ class Run:
         """Return the fragmentation of ``memory`` without expandable segments.
 
         The copies of gradients that fit into no freed block replace the fragmentation of model
-        states, if they are larger: both count memory that only the optimizer step uses.
+        states, if they are larger: both count memory that only the optimizer step uses. The total,
+        without that of separate streams, is at least ``LOST_LOGITS`` of logits and loss.
         """
-        states = self.program.static_fragmentation * memory.static_bytes
-        misfit = self.misfit_bytes(stage, copied)
-        return memory.fragmentation_bytes + max(misfit - states, 0.0)
+        program = self.program
+        states = program.static_fragmentation * memory.static_bytes
+        kept = memory.activations_bytes + memory.logits_bytes
+        lost = LOST_LOGITS * memory.logits_bytes - states - program.fragmentation * kept
+        misfit = self.misfit_bytes(stage, copied) - states
+        return memory.fragmentation_bytes + max(misfit, lost, 0.0)
 
     def misfit_bytes(self, stage: int, copied: float) -> float:
         """Return the bytes of the step's copies of gradients that fit into no freed block.

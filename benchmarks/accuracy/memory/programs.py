@@ -20,10 +20,6 @@ from parc.backends.shared.torch.memory import fsdp2_memory, with_transformers_de
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.ir import Generation, Layout, Model, ProgramMemory, StateBytes
 
-FIXED_SEGMENTS_FRAGMENTATION = 0.2
-"""Fraction of the bytes of activations and logits that torch's allocator loses without expandable
-segments, which torchtitan's run script switches on. Two readings that were started without the
-script fit 0.18 and 0.2."""
 NANOTRON_FRAGMENTATION = 0.01
 """Fraction of the bytes of activations and logits that torch's allocator loses in nanotron. Fitted
 to the 19 pairs of reserved and allocated bytes of its sweep of July 2024."""
@@ -256,8 +252,6 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = replace(
             program, activation_copies=0.0, rotary_copies=0.0, last_product="eager" in features
         )
-    if "fixed_segments" in features and family_of(text) == "torch":
-        program = replace(program, fragmentation=FIXED_SEGMENTS_FRAGMENTATION)
     for feature in features:
         program = replace(program, **SWITCHES.get(feature, {}))
         if feature.startswith("bucket:"):
