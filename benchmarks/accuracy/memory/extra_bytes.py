@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.memory.micro_batches import logits_bytes, micro_batch_activation_bytes
+from parc.compiler.cost.memory.saved_products import saved_product_bytes
 from parc.compiler.cost.memory.states import (
     accumulates_whole_gradients,
     weight_gradient_optimizer_bytes,
@@ -65,7 +66,7 @@ class Run:
         extra = self._grouped_bytes(load, stage) + load.loss * self._kept_output_bytes()
         if self.kind == "allocated" and self.features[0] in LATE_GRADIENTS:
             extra -= self._absent_gradient_bytes(load, stage)
-        extra += self._whole_table_bytes(load)
+        extra += self._whole_table_bytes(load) - self._recomputed_product_bytes(load)
         if self.program.name == "nanotron":
             extra -= self._absent_half_gradient_bytes(load, stage)
         return extra
@@ -140,6 +141,25 @@ class Run:
                 return min(int(limit), count) * (logits + inputs)
         if {"torchtitan_2024", "fsdp2"} & set(self.features) and layout.pp > 1:
             return count * logits
+        return 0.0
+
+    def _recomputed_product_bytes(self, load: StageContents) -> float:
+        """Return the bytes of products that recompute by operator does not save.
+
+        The number of layers whose products are in nvfp4 follows the colon of the word
+        ``nvfp4_layers``. torchao multiplies in its own operator, which is not in torchtitan's list;
+        BF16 and NVFP4 runs of two models differ by about these bytes
+        (torchtitan, components/quantization/nvfp4.md).
+        """
+        model, layout = self.cost_model.problem.model, self.layout
+        for feature in self.features:
+            name, _, count = feature.partition(":")
+            if name == "nvfp4_layers":
+                tokens = layout.tokens(self.cost_model.problem.job.sequence_length)
+                (kind, *_) = load.layers_by_kind(model)
+                saved = saved_product_bytes(model, layout, kind, tokens, self.program)
+                heads = model.attention.query_projection_heads * model.attention.head_dim
+                return int(count) * (saved - 2.0 * tokens * heads / layout.tp)
         return 0.0
 
     def _whole_table_bytes(self, load: StageContents) -> float:

@@ -144,7 +144,12 @@ def _memory_table(estimate: Estimate) -> str:
         )
         for first, last, stage in _fold_equal_stages(estimate.memory)
     ]
-    head = ["stage", *(term.removesuffix("_bytes") for term in STAGE_TERMS), "total", "80 % interval"]
+    head = [
+        "stage",
+        *(term.removesuffix("_bytes") for term in STAGE_TERMS),
+        "total",
+        "80 % interval",
+    ]
     return table(head, rows)
 
 
