@@ -18,9 +18,8 @@ have the five digits that its log prints (train_utils.py, report_memory). Until 
 the last pipeline stage alone (Megatron-Bridge, pull request 3645). NeMo AutoModel and torchtitan
 divide by 2**30 and write GB or GiB (AutoModel, train_ft.py; torchtitan, metrics.py).
 
-Without expandable segments (all fp16 programs, which are older than them; word ``fixed_segments``:
-other programs that do not set them, and ROCm), copies of 16-bit gradients that fit into no freed
-block are part of the fragmentation.
+Programs without expandable segments (fp16 programs, which are older than them; word
+``fixed_segments``: others, and ROCm) have the fragmentation of ``Run.fixed_segment_bytes``.
 
 Nanotron's benchmark_summary.svg states no tensor-parallel mode (scripts/scaling_benchmarks.py has
 two); its rows are read as the defaults. Most are larger than predicted by the gathered inputs.
