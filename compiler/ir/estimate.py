@@ -120,6 +120,12 @@ STAGE_TERMS = tuple(one.name for one in fields(StageMemory) if one.name.endswith
 """Names of the memory terms in ``StageMemory``, in the order of its fields."""
 
 
+def stage_record(stage: StageMemory) -> dict[str, float]:
+    """Return number, terms and sums of ``stage`` by name, as reports in JSON contain them."""
+    names = ("stage", *STAGE_TERMS, *STAGE_TOTALS)
+    return {name: getattr(stage, name) for name in names}
+
+
 @frozen
 class StepTime:
     """Seconds of one optimizer step by activity; time hidden behind other work is not counted."""

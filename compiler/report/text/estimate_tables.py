@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from parc.compiler.ir import AnyPlan, Cluster, Estimate, ServingPlan, StageMemory
-from parc.compiler.ir.estimate import STAGE_TERMS, STAGE_TOTALS
+from parc.compiler.ir.estimate import STAGE_TERMS, stage_record
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.estimate_basis import basis_document, estimate_basis
 from parc.compiler.report.formatting import (
@@ -113,10 +113,7 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "name": plan.problem.name,
         "layout": {**as_json(plan.layout), "dp": plan.layout.dp, "edp": plan.layout.edp},
         **as_json(estimate),
-        "memory": [
-            {**as_json(stage), **{name: getattr(stage, name) for name in STAGE_TOTALS}}
-            for stage in estimate.memory
-        ],
+        "memory": [stage_record(stage) for stage in estimate.memory],
         "time": {**as_json(estimate.time), "total_seconds": estimate.time.total_seconds},
         "peak_stage": estimate.peak.stage,
         "peak_bytes": estimate.peak.total_bytes,
