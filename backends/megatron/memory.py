@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from parc.backends.megatron.programs import has_fused_attention
-from parc.compiler.ir import Generation, Job, Model, Problem, ProgramMemory, StateBytes
+from parc.compiler.ir import Generation, Job, Problem, ProgramMemory, StateBytes
 
 BLOCK_BYTES = 512
 """Smallest block of torch's caching allocator, in bytes."""
@@ -23,14 +23,6 @@ FRAGMENTATION = 0.05
 cards of Megatron-Bridge state both counters: reserved bytes exceed allocated ones by 2 to 7 % in 8
 of 11 runs, by 11 to 21 % in the others. PARC starts Megatron with expandable segments, as these
 runs."""
-ROUTED_FRAGMENTATION = 0.1
-"""The same with routed experts, whose tensors change their sizes with every micro-batch, so that
-freed blocks rarely fit the next ones. Reserved bytes exceed allocated ones by 11 to 20 % in all
-seven pairs of the three documents that state both."""
-ROUTED_SPREAD = 1.0
-"""Fragmentation with routed experts at the high end of the interval, relative to the expected one:
-torch returns free blocks to the device before it fails, so that the high end needs no more than
-without experts (2 x ``FRAGMENTATION``)."""
 GRADIENT_COPY_BYTES = 4.0
 """Bytes per 16-bit gradient of the fp32 copy that the optimizer reads."""
 SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
@@ -134,7 +126,6 @@ def _memory_of_job(
         program = replace(program, state=state, saved_bytes=BLOCKWISE_SAVED_BYTES)
     if problem.job.moment_precision == "bf16":
         program = with_bf16_moments(program, precision)
-    program = with_routed_fragmentation(program, problem.model)
     if problem.job.fused_loss:
         program = replace(program, loss_bytes=FUSED_LOSS_BYTES)
     if problem.job.tp_overlap:
@@ -203,18 +194,6 @@ def low_precision_copy_bytes(precision: str, generation: Generation) -> float:
     if precision == "fp8":
         return generation.fp8_cast_bytes
     return 2 * SAVED_BYTES[precision] if precision in SAVED_BYTES else 0.0
-
-
-def with_routed_fragmentation(program: ProgramMemory, model: Model) -> ProgramMemory:
-    """Return ``program`` with the fragmentation that experts of ``model`` cause, if it has any."""
-    if model.experts is None:
-        return program
-    return replace(
-        program,
-        fragmentation=ROUTED_FRAGMENTATION,
-        static_fragmentation=ROUTED_FRAGMENTATION,
-        fragmentation_spread=ROUTED_SPREAD,
-    )
 
 
 def workspace_bytes(generation: Generation) -> float:

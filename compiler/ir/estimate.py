@@ -6,7 +6,6 @@ failures, energy and a price.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Literal
 
 from parc.compiler.ir.frozen import frozen
@@ -23,8 +22,8 @@ STATIC_SPREAD = 0.01
 """Relative half width of the interval of weights, gradients and optimizer state: the 80th
 percentile of the errors of published readings between two steps, each source counted once."""
 FRAGMENTATION_SPREAD = 2.0
-"""Fragmentation at the high end of the interval, relative to the expected fragmentation, unless the
-memory model of a program states another factor; at the low end it is 0."""
+"""Fragmentation at the high end of the interval, relative to the expected fragmentation; at the low
+end it is 0."""
 STAGE_TOTALS = ("static_bytes", "total_bytes", "low_bytes", "high_bytes")
 """Names of the sums in ``StageMemory`` that reports show in addition to the single terms."""
 
@@ -52,8 +51,6 @@ class StageMemory:
     workspace_bytes: float
     """Library workspaces, communication buckets and pipeline buffers that torch's caching allocator
     provides."""
-    fragmentation_spread: float = FRAGMENTATION_SPREAD
-    """Fragmentation at the high end of the interval, relative to ``fragmentation_bytes``."""
 
     @property
     def static_bytes(self) -> float:
@@ -107,23 +104,13 @@ class StageMemory:
 
     @property
     def high_bytes(self) -> float:
-        """High end of the 80 % interval, with more than the expected fragmentation."""
+        """High end of the 80 % interval, with twice the expected fragmentation."""
         return (
             self.total_bytes
             + STATIC_SPREAD * self.static_bytes
             + DYNAMIC_SPREAD * (self.dynamic_bytes - self.fragmentation_bytes)
-            + (self.fragmentation_spread - 1) * self.fragmentation_bytes
+            + (FRAGMENTATION_SPREAD - 1) * self.fragmentation_bytes
         )
-
-
-STAGE_TERMS = tuple(one.name for one in fields(StageMemory) if one.name.endswith("_bytes"))
-"""Names of the memory terms in ``StageMemory``, in the order of its fields."""
-
-
-def stage_record(stage: StageMemory) -> dict[str, float]:
-    """Return number, terms and sums of ``stage`` by name, as reports in JSON contain them."""
-    names = ("stage", *STAGE_TERMS, *STAGE_TOTALS)
-    return {name: getattr(stage, name) for name in names}
 
 
 @frozen

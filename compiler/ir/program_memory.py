@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from parc.compiler.ir.estimate import FRAGMENTATION_SPREAD
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import NO_OFFLOAD, Offload
 
@@ -216,8 +215,6 @@ class ProgramMemory:
     static_fragmentation: float = 0.0
     """Fraction of the bytes of parameters, gradients and optimizer state that the caching allocator
     reserves in addition."""
-    fragmentation_spread: float = FRAGMENTATION_SPREAD
-    """Fragmentation at the high end of the memory interval, relative to the expected one."""
     prefetched_parameters: float = 0.0
     """Number of parameters that ZeRO-3 gathers ahead of the current layer: the next layers, until
     they have this many parameters, and at least one. 0 if ``gathered_units`` says how many."""

@@ -151,8 +151,7 @@ class PeakMemoryCache:
         self._mesh: tuple[tuple[int, ...], tuple[float, float, float]] = ((), (0.0, 0.0, 0.0))
         """Last parallel sizes, and their result of ``_mesh_bytes``."""
         self._factor, self._others = end.activations(self._program), end.others
-        self._states = end.states(self._program)
-        self._fragmentation = end.fragmentation(self._program)
+        self._states, self._fragmentation = end.states(self._program), end.fragmentation
         self._units: dict[tuple[float, ...], tuple[BytesPerLayer | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 

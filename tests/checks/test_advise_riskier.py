@@ -59,7 +59,7 @@ def test_the_riskier_layout_itself_gets_the_warning_about_memory() -> None:
 @pytest.mark.parametrize(
     "edits",
     [
-        FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 48},
+        FREE | {"emit": ["megatron"], "cluster": {"node": "hgx-h100", "nodes": 4}},
         {
             **FREE,
             **{"model": "qwen3-8b", "emit": ["fsdp"]},
@@ -67,7 +67,7 @@ def test_the_riskier_layout_itself_gets_the_warning_about_memory() -> None:
         },
         {},
         # Hardly any layout fits, so the advice compares all meshes.
-        FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 32},
+        FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 24},
     ],
     ids=["megatron", "fsdp", "deepspeed", "another mesh"],
 )
@@ -88,7 +88,7 @@ def test_the_fields_that_the_hint_names_give_the_promised_step(edits: dict[str, 
 
 def test_if_memory_is_scarce_another_mesh_is_suggested() -> None:
     spec = changed(
-        TIGHT, FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 32}
+        TIGHT, FREE | {"emit": ["megatron"], "cluster": ONE_HOST, "job.global_batch": 24}
     )
     (finding,) = findings_of(spec, "PARC-G05")
     assert format_sizes(plan_of(spec).layout) not in finding.label

@@ -13,7 +13,6 @@ from parc.backends.megatron.memory import (
     low_precision_weight_memory,
     megatron_memory,
     with_gradient_bytes,
-    with_routed_fragmentation,
 )
 from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
@@ -119,12 +118,10 @@ def _program(case: Case) -> ProgramMemory:
         return fsdp2_memory()
     if precision not in LOW_PRECISION:
         program = with_gradient_bytes(megatron_memory(precision, generation), gradient_bytes)
-        program = with_routed_fragmentation(program, case.problem.model)
         return replace(program, fused_norms=case.run.framework != "jax")
     program = with_gradient_bytes(
         low_precision_weight_memory(precision, generation), gradient_bytes
     )
-    program = with_routed_fragmentation(program, case.problem.model)
     if case.run.framework in ("nemo", "mlperf"):
         state = StateBytes(program.state.weight, 2.0, program.state.optimizer)
         return replace(program, name="nemo", state=state)

@@ -224,17 +224,6 @@ CONSTANTS = (
         "21 % in three",
     ),
     Constant(
-        "backends.megatron.memory.ROUTED_FRAGMENTATION",
-        "the same for Megatron with routed experts",
-        "seven pairs of readings of three documents: reserved is 11 to 20 % above allocated",
-    ),
-    Constant(
-        "backends.megatron.memory.ROUTED_SPREAD",
-        "fragmentation at the high end of the interval, relative to the expected one, with routed "
-        "experts",
-        "the high end is that without experts: torch returns free blocks before it fails",
-    ),
-    Constant(
         "compiler.ir.estimate.DYNAMIC_SPREAD",
         "half width of the memory interval, relative to all memory except parameters, their state "
         "and fragmentation",

@@ -24,7 +24,7 @@ from parc.compiler.cost.memory.workspaces import (
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.ir import Layout, ProgramMemory, StageMemory
-from parc.compiler.ir.estimate import DYNAMIC_SPREAD, STATIC_SPREAD
+from parc.compiler.ir.estimate import DYNAMIC_SPREAD, FRAGMENTATION_SPREAD, STATIC_SPREAD
 from parc.compiler.ir.frozen import frozen
 
 StaticBytes = tuple[float, float, float, float, float, float]
@@ -38,26 +38,22 @@ class MemoryEnd:
 
     others: float
     """Factor of all bytes except weights, gradients, optimizer state, activations and logits."""
+    fragmentation: float
+    """Factor of the expected fragmentation."""
     static: float
     """Factor of weights, gradients and optimizer state without fragmentation."""
-    is_high: bool
-    """True at the high end, False at the expected value."""
-
-    def fragmentation(self, program: ProgramMemory) -> float:
-        """Return the factor of the expected fragmentation."""
-        return program.fragmentation_spread if self.is_high else 1.0
 
     def states(self, program: ProgramMemory) -> float:
         """Return the factor of weights, gradients and optimizer state, fragmentation included."""
-        return self.static + self.fragmentation(program) * program.static_fragmentation
+        return self.static + self.fragmentation * program.static_fragmentation
 
     def activations(self, program: ProgramMemory) -> float:
         """Return the factor of activations and logits, fragmentation included."""
-        return self.others + self.fragmentation(program) * program.fragmentation
+        return self.others + self.fragmentation * program.fragmentation
 
 
-EXPECTED = MemoryEnd(1.0, 1.0, is_high=False)
-HIGH = MemoryEnd(1 + DYNAMIC_SPREAD, 1 + STATIC_SPREAD, is_high=True)
+EXPECTED = MemoryEnd(1.0, 1.0, 1.0)
+HIGH = MemoryEnd(1 + DYNAMIC_SPREAD, FRAGMENTATION_SPREAD, 1 + STATIC_SPREAD)
 """High end of the interval, equal to ``StageMemory.high_bytes``."""
 
 
@@ -171,7 +167,6 @@ def stage_memory(
         casts_bytes=casts,
         gathered_bytes=gathered,
         workspace_bytes=workspace,
-        fragmentation_spread=program.fragmentation_spread,
     )
 
 
@@ -200,7 +195,7 @@ def peak_bytes(cost_model: CostModel, layout: Layout, end: MemoryEnd = EXPECTED)
             cost_model, layout, each.load, each.first, program
         )
         dynamic = max(factor * (activations + logits) + states * waiting, factor * step)
-        dynamic += end.fragmentation(program) * stream_pool_bytes(
+        dynamic += end.fragmentation * stream_pool_bytes(
             cost_model, layout, each.load, each.first, program
         )
         weights, gradients, optimizer, *others = _cached_static_bytes(

@@ -86,8 +86,8 @@ TERMS: dict[str, EstimateTerm] = {
             "fragmentation_bytes",
             "bytes",
             "fragmentation",
-            "5 to 14 % of activations and logits; Megatron: 5 % of state too, with experts 10 % "
-            "of both; FSDP2: also two units in 16 bits",
+            "5 to 14 % of activations and logits; Megatron: 5 % of state too; FSDP2: also two "
+            "units in 16 bits",
             "published pairs of reserved and allocated bytes, runs of emitted programs",
         ),
         EstimateTerm(

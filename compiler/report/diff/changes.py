@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from parc.compiler.ir import StepTime
-from parc.compiler.ir.estimate import STAGE_TERMS
+from parc.compiler.ir import StageMemory, StepTime
 from parc.compiler.report.diff.plan_fields import (
     FieldChange,
     flatten,
@@ -121,10 +120,9 @@ def layout_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
 
 def memory_changes(old: DiffSide, new: DiffSide) -> tuple[FieldChange, ...]:
     """Return the changes in memory use, in bytes per GPU, on the fullest stage of each plan."""
+    names = [field.name for field in fields(StageMemory) if field.name != "stage"]
     return _changed_in_order(
-        _peak_memory_fields(old),
-        _peak_memory_fields(new),
-        [*STAGE_TERMS, "total_bytes", "limit_bytes"],
+        _peak_memory_fields(old), _peak_memory_fields(new), [*names, "total_bytes", "limit_bytes"]
     )
 
 

@@ -306,9 +306,6 @@ def _estimate_schema(definitions: Schema) -> Schema:
     stage = _with_required(
         dataclass_schema(StageMemory, definitions), dict.fromkeys(STAGE_TOTALS, NUMBER)
     )
-    # ``high_bytes`` contains what follows from the spread, so plan.json omits it.
-    kept = {key: each for key, each in stage["properties"].items() if key != "fragmentation_spread"}
-    stage = {**stage, "properties": kept, "required": sorted(kept)}
     schema = _with_required(
         dataclass_schema(Estimate, definitions),
         {

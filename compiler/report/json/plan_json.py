@@ -21,7 +21,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.ir.estimate import stage_record
+from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json, field_names
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.ir.serving_plan import Service
@@ -243,7 +243,10 @@ def _layout_section(layout: Layout, global_batch: int) -> dict[str, Any]:
 def _estimate_section(plan: Plan) -> dict[str, Any]:
     estimate = plan.estimate
     time = {**as_json(estimate.time), "total_seconds": estimate.time.total_seconds}
-    memory = [stage_record(stage) for stage in estimate.memory]
+    memory = [
+        {**as_json(stage), **{name: getattr(stage, name) for name in STAGE_TOTALS}}
+        for stage in estimate.memory
+    ]
     derived = {
         "memory": memory,
         "time": time,

@@ -10,8 +10,7 @@ from parc.backends.rankmap.group_extents import group_extents
 from parc.backends.rankmap.training_page import process_group_cells
 from parc.compiler.cost.serving.terms import SERVING_TERMS
 from parc.compiler.cost.step.terms import TERMS
-from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StepTime
-from parc.compiler.ir.estimate import STAGE_TERMS
+from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
 from parc.compiler.report.formatting import format_gib, format_percent, format_seconds
 from parc.compiler.report.page.figure import Figure, HtmlTable, html_table, stacked_bar
@@ -94,7 +93,8 @@ def _serving_terms_table(plan: ServingPlan) -> HtmlTable:
 def memory_table(plan: Plan) -> HtmlTable:
     """Return the table of memory terms on the fullest pipeline stage, the largest term first."""
     peak, gpu = plan.estimate.peak, plan.problem.cluster.gpu.memory_bytes
-    found = sorted(((getattr(peak, name), name) for name in STAGE_TERMS), reverse=True)
+    names = [one.name for one in fields(StageMemory) if one.name != "stage"]
+    found = sorted(((getattr(peak, name), name) for name in names), reverse=True)
     rows = [
         (
             TERMS[name].title,

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from parc.compiler.ir import AnyPlan, Cluster, Estimate, ServingPlan, StageMemory
-from parc.compiler.ir.estimate import STAGE_TERMS, stage_record
+from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.estimate_basis import basis_document, estimate_basis
 from parc.compiler.report.formatting import (
@@ -113,7 +113,10 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "name": plan.problem.name,
         "layout": {**as_json(plan.layout), "dp": plan.layout.dp, "edp": plan.layout.edp},
         **as_json(estimate),
-        "memory": [stage_record(stage) for stage in estimate.memory],
+        "memory": [
+            {**as_json(stage), **{name: getattr(stage, name) for name in STAGE_TOTALS}}
+            for stage in estimate.memory
+        ],
         "time": {**as_json(estimate.time), "total_seconds": estimate.time.total_seconds},
         "peak_stage": estimate.peak.stage,
         "peak_bytes": estimate.peak.total_bytes,
@@ -132,21 +135,18 @@ def _memory_table(estimate: Estimate) -> str:
 
     An asterisk marks the fullest stage.
     """
+    # Field order of the IR type, so that a new term needs no change here.
+    terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
             format_range(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
-            *(_format_gib(getattr(stage, term)) for term in STAGE_TERMS),
+            *(_format_gib(getattr(stage, term)) for term in terms),
             _format_gib(stage.total_bytes),
             f"{_format_gib(stage.low_bytes)}-{_format_gib(stage.high_bytes)}",
         )
         for first, last, stage in _fold_equal_stages(estimate.memory)
     ]
-    head = [
-        "stage",
-        *(term.removesuffix("_bytes") for term in STAGE_TERMS),
-        "total",
-        "80 % interval",
-    ]
+    head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "80 % interval"]
     return table(head, rows)
 
 

@@ -26,8 +26,6 @@ from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.micro_batches import logits_bytes
 from parc.compiler.cost.memory.peak import (
-    EXPECTED,
-    HIGH,
     memory_model_at_zero_stage,
     peak_bytes,
     peak_stage,
@@ -315,17 +313,6 @@ def test_settings_of_recipes_change_the_memory_of_megatron() -> None:
     blockwise = program(precision="fp8", fp8_recipe="blockwise")
     assert (blockwise.state.weight, blockwise.state.cast) == (2.0, 2.0)
     assert blockwise.saved_bytes == 1.03125
-
-
-def test_experts_raise_the_expected_fragmentation_of_megatron_and_not_its_high_end() -> None:
-    problem = compiled.plan_of(SPEC).problem
-    dense = megatron_memory_model(problem)
-    routed = megatron_memory_model(replace(problem, model=model("mixtral-8x7b")))
-    for plain, more in ((dense, routed), (dense.for_zero_stage(3), routed.for_zero_stage(3))):
-        assert more.fragmentation == more.static_fragmentation == 2 * plain.fragmentation
-        assert EXPECTED.states(more) > EXPECTED.states(plain)
-        assert HIGH.states(more) == pytest.approx(HIGH.states(plain))
-        assert HIGH.activations(more) == pytest.approx(HIGH.activations(plain))
 
 
 def test_weights_are_stored_in_low_precision_only_where_megatron_can_gather_them() -> None:
