@@ -34,8 +34,10 @@ def fsdp2_memory() -> ProgramMemory:
 
     The loss of torch stores 14 bytes per logit: the 16-bit logit (2), the fp32 logit (4), its
     log-softmax (4) and its gradient (4). If the vocabulary is split over ranks, the backward pass
-    stores 16 bytes per logit: log-softmax, one-hot gradient, softmax and their sum, each in fp32
-    (torch.distributed.tensor.parallel.loss).
+    stores 18 bytes per logit: the 16-bit logit, and log-softmax, one-hot gradient, softmax and
+    their sum, each in fp32 (torch.distributed.tensor.parallel.loss). Programs that free the 16-bit
+    logits before the backward pass still reserve them, because fp32 tensors do not fit into their
+    place.
     """
     return ProgramMemory(
         name="fsdp2",
@@ -44,7 +46,7 @@ def fsdp2_memory() -> ProgramMemory:
         state=StateBytes(4.0, 4.0, 8.0, gathered=2.0),
         unit_bytes=4.0,
         loss_bytes=14.0,
-        split_loss_bytes=16.0,
+        split_loss_bytes=18.0,
         workspace_bytes=WORKSPACE_BYTES,
         reduced_bytes=4.0,
         fragmentation=FRAGMENTATION,

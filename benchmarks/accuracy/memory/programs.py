@@ -20,10 +20,6 @@ from parc.backends.shared.torch.memory import fsdp2_memory, with_transformers_de
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.ir import Generation, Layout, Model, ProgramMemory, StateBytes
 
-FIXED_SEGMENTS_FRAGMENTATION = 0.2
-"""Fraction of the bytes of activations and logits that torch's allocator loses without expandable
-segments, which torchtitan's run script switches on. Two readings that were started without the
-script fit 0.18 and 0.2."""
 NANOTRON_FRAGMENTATION = 0.01
 """Fraction of the bytes of activations and logits that torch's allocator loses in nanotron. Fitted
 to the 19 pairs of reserved and allocated bytes of its sweep of July 2024."""
@@ -35,6 +31,9 @@ KEPT_LOGITS_BYTES = 18.0
 """Bytes per logit of prime-rl in January 2026 (commit 11d87ee8, trainer/sft/train.py). The variable
 ``out`` keeps the fp32 logits (4) during the backward pass, in which log-softmax (4) and two
 gradients (4 + 4) are in memory. torch has also reserved the 16-bit logits (2)."""
+COMPILED_SPLIT_BYTES = 4.0
+"""Bytes per logit that the loss of a split vocabulary saves if it is compiled: of three fp32
+tensors of its backward pass, two remain."""
 HALF_LOSS_BYTES = 8.0
 """Bytes per logit of ``cross_entropy`` on 16-bit logits that a variable keeps during the backward
 pass: logits, log-softmax, and the gradients of both, in 16 bits each."""
@@ -253,8 +252,6 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         program = replace(
             program, activation_copies=0.0, rotary_copies=0.0, last_product="eager" in features
         )
-    if "fixed_segments" in features and family_of(text) == "torch":
-        program = replace(program, fragmentation=FIXED_SEGMENTS_FRAGMENTATION)
     for feature in features:
         program = replace(program, **SWITCHES.get(feature, {}))
         if feature.startswith("bucket:"):
@@ -318,6 +315,11 @@ def _with_loss(program: ProgramMemory, features: list[str]) -> ProgramMemory:
         # stores them and their fp32 gradient.
         loss = 8.0
     elif "compiled" in features or "compiled_loss" in features:
-        # The compiled loss stores 16-bit logits and their gradient.
+        # The compiled loss stores 16-bit logits and their gradient. If the vocabulary is split, the
+        # compiled sum and product of the gradient (torch.distributed.tensor.parallel.loss) need
+        # neither the softmax nor the sum.
         loss = 4.0
+        if program.split_loss_bytes:
+            split = program.split_loss_bytes - COMPILED_SPLIT_BYTES
+            program = replace(program, split_loss_bytes=split)
     return replace(program, loss_bytes=loss)

@@ -7,8 +7,7 @@ head dim / state size / groups / convolution size; ``pattern`` has a letter per 
 ``layers``. ``offloaded`` lists the parts of a layer whose activations wait in host memory.
 ``micro_batch`` of torchtitan and FSDP2 is the batch that their documents state, which is that of a
 data-parallel rank: a pipeline divides it into ``micro_batches``, or else into as many micro-batches
-as it has stages (torchtitan of December 2024, parallelisms/pipelining_utils.py,
-build_pipeline_schedule).
+as it has stages (torchtitan, parallelisms/pipelining_utils.py, build_pipeline_schedule).
 
 Sizes of Megatron's release tests follow from their arguments; their number of ranks, which the
 repository does not state, follows from the bytes that stay allocated between two steps.
@@ -18,12 +17,9 @@ have the five digits that its log prints (train_utils.py, report_memory). Until 
 the last pipeline stage alone (Megatron-Bridge, pull request 3645). NeMo AutoModel and torchtitan
 divide by 2**30 and write GB or GiB (AutoModel, train_ft.py; torchtitan, metrics.py).
 
-Without expandable segments (all fp16 programs, which are older than them; word ``fixed_segments``:
-other programs that do not set them, and ROCm), copies of 16-bit gradients that fit into no freed
-block are part of the fragmentation.
-
-Nanotron's benchmark_summary.svg states no tensor-parallel mode (scripts/scaling_benchmarks.py has
-two); its rows are read as the defaults. Most are larger than predicted by the gathered inputs.
+Programs without expandable segments are fp16 programs, which are older, and those with the word
+``fixed_segments``, among them all on ROCm. Nanotron's benchmark_summary.svg states no
+tensor-parallel mode, so that its rows are read as the default of scripts/scaling_benchmarks.py.
 
 VocabularyParallelism states reserved memory as a maximum and allocated memory of every stage; the
 rows of its second environment are ``again``. The DeepSeek-V3 proxy is read with two chunks per
@@ -98,6 +94,8 @@ class Reading:
     """Bytes that stay allocated between two steps; 0 if they were not read."""
     copied_bytes: float
     """Estimate of the fp32 copies of 16-bit gradients, which stay allocated between two steps."""
+    cached_bytes: float
+    """Estimate of free blocks that torch keeps."""
     stage: StageMemory
     source: str
     locked: bool
@@ -111,7 +109,8 @@ class Reading:
     @property
     def predicted_bytes(self) -> float:
         """Estimate of the same counter."""
-        return float(getattr(self.stage, f"{self.kind}_bytes"))
+        free = 0.0 if self.kind == "allocated" else self.cached_bytes
+        return float(getattr(self.stage, f"{self.kind}_bytes")) + free
 
     @property
     def error(self) -> float:
@@ -123,7 +122,7 @@ class Reading:
         """Relative spread of dynamic bytes that makes the interval just contain the reading."""
         stage = self.stage
         lost = 0.0 if self.kind == "allocated" else stage.fragmentation_bytes
-        plain = self.predicted_bytes - lost
+        plain = getattr(stage, f"{self.kind}_bytes") - lost
         static = STATIC_SPREAD * stage.static_bytes
         # The interval ranges from no fragmentation to a multiple of the expected one.
         above = self.measured_bytes - plain - FRAGMENTATION_SPREAD * lost - static
@@ -142,7 +141,7 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
     """Yield all readings in the order of the file."""
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
-            stage, copied = stage_of(row)
+            stage, copied, cached = stage_of(row)
             yield Reading(
                 name=row["id"],
                 group=row["group"],
@@ -151,6 +150,7 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
                 measured_bytes=int(row["bytes"]),
                 static_bytes=int(row["static_bytes"] or 0),
                 copied_bytes=copied,
+                cached_bytes=cached,
                 stage=stage,
                 source=row["source"],
                 locked=is_locked_row(row),
@@ -173,7 +173,7 @@ def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[OutOfMemory]:
     """Yield the layouts that ran out of memory, in the order of the file."""
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
-            (stage, _), memory = stage_of(row), cluster_of(row["gpu"]).gpu.memory_bytes
+            (stage, *_), memory = stage_of(row), cluster_of(row["gpu"]).gpu.memory_bytes
             yield OutOfMemory(
                 row["id"],
                 is_locked_row(row),
@@ -182,8 +182,8 @@ def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[OutOfMemory]:
             )
 
 
-def stage_of(row: Words) -> tuple[StageMemory, float]:
-    """Return (memory of the stage that the row covers, bytes of its copies of 16-bit gradients).
+def stage_of(row: Words) -> tuple[StageMemory, float, float]:
+    """Return the memory of the stage that a row covers, its ``copied_bytes`` and ``cached_bytes``.
 
     If the row covers several stages, the result is the fullest, or the emptiest for ``min``.
     """
@@ -219,9 +219,9 @@ def stage_of(row: Words) -> tuple[StageMemory, float]:
         stage = replace(stage, activations_bytes=activations)
         copied = optimizer_step_bytes(cost_model, layout, load, program)
         if "fixed_segments" in features or spec.precision == "fp16":
-            lost = stage.fragmentation_bytes + run.misfit_bytes(rank, copied)
+            lost = run.fixed_segment_bytes(rank, copied, stage)
             stage = replace(stage, fragmentation_bytes=lost)
-        stages.append((stage, copied))
+        stages.append((stage, copied, run.cached_bytes(stage)))
     choose = min if row["stage"] == "min" else max
     return choose(stages, key=lambda found: found[0].total_bytes)
 
