@@ -223,9 +223,9 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(search_idle_hosts, "_recent", OrderedDict())
     hosts: list[int] = []
 
-    def search(cost_model: CostModel, sink: Sink | None) -> Search | None:
-        hosts.append(cost_model.problem.cluster.nodes)
-        return search_layouts(cost_model, sink)
+    def search(*arguments: Any) -> Search | None:
+        hosts.append(arguments[0].problem.cluster.nodes)
+        return search_layouts(*arguments)
 
     monkeypatch.setattr(search_idle_hosts, "search_layouts", search)
     return hosts
