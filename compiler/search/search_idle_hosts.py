@@ -229,9 +229,7 @@ def search_other_problem(
     return _remember(key, search_layouts(cost_model_for(*key[:2]), None, most_seconds))
 
 
-def _search_key(
-    problem: Problem, framework: Framework, most_seconds: float = inf
-) -> _SearchKey:
+def _search_key(problem: Problem, framework: Framework, most_seconds: float = inf) -> _SearchKey:
     """Return the arguments, of ``problem`` without parts that the search does not need."""
     cluster = problem.cluster
     # Nothing leaves a single rack, so the width of its uplinks does not matter. The search does not
