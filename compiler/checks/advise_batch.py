@@ -44,10 +44,11 @@ def advise_batch(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     batches = better_divisible_batches(job.global_batch, problem.cluster.gpus, plan.layout.dp)
     for batch in batches[:MAX_SEARCHES]:
         changed = replace(problem, job=replace(job, global_batch=batch))
-        search = search_other_problem(with_larger_dp(changed, plan.layout.dp), cost_model.framework)
+        most = batch / job.global_batch * seconds / (1 + MIN_GAIN)
+        larger = with_larger_dp(changed, plan.layout.dp)
+        search = search_other_problem(larger, cost_model.framework, most)
         if search is None:
             continue
-        most = batch / job.global_batch * seconds / (1 + MIN_GAIN)
         best, other_model = search.ranked[0], cost_model_for(changed, cost_model.framework)
         # A search without a layout that surely fits returns one that might fit.
         if peak_bytes(other_model, best.layout, HIGH) > _safe_bytes(plan):

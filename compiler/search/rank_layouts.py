@@ -83,7 +83,7 @@ class LayoutRanking:
             sources: layouts of each framework variant, and their step times.
             levels: recompute levels; ``LayoutPoint.level`` is an index into this tuple.
         """
-        self._cost_model, self._sources = cost_model, sources
+        self.cost_model, self._sources = cost_model, sources
         self._minimizes_gpus = cost_model.problem.goals.maximize == "fewest-gpus"
         self._rows: dict[tuple[int, LayoutPoint], RankedLayout] = {}
         """Layouts with their exact step times, without placement."""
@@ -156,7 +156,7 @@ class LayoutRanking:
         found = self._rows.get(key)
         if found is None:
             layout = self._sources[survivor.variant].build_layout(survivor.point)
-            time = step_time(self._cost_model, layout)
+            time = step_time(self.cost_model, layout)
             found = self._rows[key] = RankedLayout(time.total_seconds, layout, key, time)
         return found
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import islice
-from math import ceil, log2
+from math import ceil, inf, log2
 
 from parc.backends.base import Framework
 from parc.compiler.cost.counts.params import layer_params_on_rank
@@ -198,7 +198,8 @@ def _fewest_model_ranks(cost_model: CostModel) -> int:
     return ceil(size / memory_limit_bytes(cost_model))
 
 
-_SearchKey = tuple[Problem, Framework]
+_SearchKey = tuple[Problem, Framework, float]
+"""(problem, framework, seconds per step above which layouts are not improved)."""
 _recent: OrderedDict[_SearchKey, Search | None] = OrderedDict()
 """Results of the latest searches, because the points of a sweep over the number of hosts search the
 same smaller numbers, and those of other points."""
@@ -214,24 +215,28 @@ def _search_whole_cluster(cost_model: CostModel, sink: Sink) -> Search | None:
     return _remember(key, search)
 
 
-def search_other_problem(problem: Problem, framework: Framework) -> Search | None:
+def search_other_problem(
+    problem: Problem, framework: Framework, most_seconds: float = inf
+) -> Search | None:
     """Return the result of the layout search for a change of the spec; None without layouts.
 
-    Errors are not reported, because the spec does not ask for this change.
+    Errors are not reported, because the spec does not ask for this change. Layouts that take longer
+    than ``most_seconds`` per step are not improved (``search_layouts``).
     """
-    key = _search_key(problem, framework)
-    search = _recent[key] if key in _recent else search_layouts(cost_model_for(*key), None)
-    return _remember(key, search)
+    key = _search_key(problem, framework, most_seconds)
+    if key in _recent:
+        return _remember(key, _recent[key])
+    return _remember(key, search_layouts(cost_model_for(*key[:2]), None, most_seconds))
 
 
-def _search_key(problem: Problem, framework: Framework) -> _SearchKey:
-    """Return ``problem`` without parts that the search does not need, and ``framework``."""
+def _search_key(problem: Problem, framework: Framework, most_seconds: float = inf) -> _SearchKey:
+    """Return the arguments, of ``problem`` without parts that the search does not need."""
     cluster = problem.cluster
     # Nothing leaves a single rack, so the width of its uplinks does not matter. The search does not
     # read the text of the spec.
     wired = () if len(cluster.racks) == 1 else cluster.wired_hosts
     cluster = replace(cluster, wired_hosts=wired)
-    return replace(problem, cluster=cluster, spec_json="", digest=""), framework
+    return replace(problem, cluster=cluster, spec_json="", digest=""), framework, most_seconds
 
 
 def _remember(key: _SearchKey, search: Search | None) -> Search | None:

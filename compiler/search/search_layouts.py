@@ -39,14 +39,17 @@ FEW = 0.02
 of a search (heuristic)."""
 
 
-def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
+def search_layouts(
+    cost_model: CostModel, sink: Sink | None, most_seconds: float = inf
+) -> Search | None:
     """Return the ranked candidates and the number of rejected layouts per reason.
 
     The reason is the code of the first rule that a layout violates, or ``recompute`` if the same
     layout fits with less recompute. Variants of last resort, such as those with optimizer state in
     host memory, are tried only if no other layout fits. Returns None if there are no candidates,
     after a diagnostic that explains why; without ``sink``, nothing is explained, which saves most
-    of the time.
+    of the time. If no step takes at most ``most_seconds``, the first candidate is not always the
+    best, because improvements that cannot be as fast are not searched.
     """
     problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
     if report_excess_chunks(problem, cost_model.framework, sink or Sink()):
@@ -80,7 +83,7 @@ def search_layouts(cost_model: CostModel, sink: Sink | None) -> Search | None:
     ranking = LayoutRanking(cost_model, filters, spaces[0].levels)
     if survivors:
         refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
-        survivors = _with_improvements(cost_model, ranking, filters, refining, survivors)
+        survivors = _with_improvements(ranking, filters, refining, survivors, most_seconds)
     dropped = sum((one.dropped_counts for one in filters.values()), Counter[str]())
     if not survivors:
         fallback = _fallback_candidate(filters, cost_model, dropped, sink)
@@ -125,22 +128,24 @@ def layouts_expected_to_fit(cost_model: CostModel) -> Iterator[Layout]:
 
 
 def _with_improvements(
-    cost_model: CostModel,
     ranking: LayoutRanking,
     filters: dict[int, LayoutFilter],
     refining: dict[int, LayoutSpace],
     survivors: list[Survivor],
+    most_seconds: float,
 ) -> list[Survivor]:
     """Return ``survivors`` and the layouts that are compared with the fastest of them.
 
     These are layouts of the variants in ``refining``, layouts that fit only with another stage
-    split, faster stage splits, and layouts that recompute only some layers.
+    split, faster stage splits, and layouts that recompute only some layers. Those of the last three
+    kinds that take longer than ``most_seconds`` and cannot tie with a faster layout are left out.
     """
-    found = list(survivors)
+    cost_model, found = ranking.cost_model, list(survivors)
     best = _best_world_and_seconds(ranking, found)
     if refined := _search_refinements(cost_model, filters, refining, found, best):
         found += refined
         best = min(best, _best_world_and_seconds(ranking, refined))
+    best = min(best, (best[0], most_seconds))
     if near := search_near_misses(cost_model, filters, best):
         found += near
         best = min(best, _best_world_and_seconds(ranking, near))

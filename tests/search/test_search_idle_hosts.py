@@ -6,6 +6,7 @@ import re
 from collections import OrderedDict
 from dataclasses import replace
 from functools import cache
+from math import inf
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ import pytest
 import parc
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Problem, Search
+from parc.compiler.ir import Candidate, Problem, Search
 from parc.compiler.search import search_idle_hosts
 from parc.compiler.search.search_idle_hosts import (
     MIN_GAIN,
     may_leave_hosts_idle,
+    search_other_problem,
     search_with_idle_hosts,
 )
 from parc.compiler.search.search_layouts import search_layouts
@@ -223,9 +225,9 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(search_idle_hosts, "_recent", OrderedDict())
     hosts: list[int] = []
 
-    def search(cost_model: CostModel, sink: Sink | None) -> Search | None:
-        hosts.append(cost_model.problem.cluster.nodes)
-        return search_layouts(cost_model, sink)
+    def search(*arguments: Any) -> Search | None:
+        hosts.append(arguments[0].problem.cluster.nodes)
+        return search_layouts(*arguments)
 
     monkeypatch.setattr(search_idle_hosts, "search_layouts", search)
     return hosts
@@ -293,3 +295,28 @@ def test_the_warning_names_batches_that_suit_all_hosts() -> None:
     assert batches is not None
     for batch in batches.groups():
         assert plan_of(changed(spec, {"job.global_batch": int(batch)})).layout.world == 24
+
+
+@pytest.mark.parametrize(
+    ("model", "nodes", "batch"), [("llama-3-8b", 1, 32), ("llama-3-70b", 3, 96)]
+)
+def test_a_limit_on_the_step_time_keeps_the_best_layout_within_it(
+    model: str, nodes: int, batch: int
+) -> None:
+    spec = {
+        **{"parc": 1, "name": "limited", "model": model},
+        "cluster": {"node": "dgx-h100", "nodes": nodes},
+        "job": {"sequence_length": 8192, "global_batch": batch},
+    }
+    cost_model = cost_model_of(spec)
+    problem, program = cost_model.problem, cost_model.framework
+
+    def best_layout(most_seconds: float) -> Candidate:
+        found = search_other_problem(problem, program, most_seconds)
+        assert found is not None
+        return found.ranked[0]
+
+    best = best_layout(inf)
+    assert best_layout(best.step_seconds) == best
+    # The best layout has another stage split or partial recompute, which is not searched here.
+    assert best_layout(0.9 * best.step_seconds).step_seconds > best.step_seconds

@@ -120,8 +120,15 @@ def largest_stage_parameters(cost_model: CostModel, layout: Layout) -> tuple[flo
 
 def _largest_stage(cost_model: CostModel, layout: Layout) -> StageContents:
     """Return the pipeline stage with the most parameters per rank; the first of equal ones."""
-    stages = (each.load for each in cost_model.equal_stage_groups(layout.split))
-    return max(stages, key=lambda load: sum(cost_model.stage_parameters(layout, load)))
+    groups = cost_model.equal_stage_groups(layout.split)
+    sizes = (layout.tp, layout.etp, layout.ep, layout.gtp, layout.egtp)
+    return cost_model.cached(
+        ("largest stage", groups, sizes),
+        lambda: max(
+            (each.load for each in groups),
+            key=lambda load: sum(cost_model.stage_parameters(layout, load)),
+        ),
+    )
 
 
 def gathered_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:

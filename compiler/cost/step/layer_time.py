@@ -160,6 +160,28 @@ class _Computation(NamedTuple):
 
 
 def _computation(cost_model: CostModel, layout: Layout, kind: LayerKind) -> _Computation:
+    # Many layouts differ only in how they divide the routed experts.
+    sizes = (layout.tp, layout.cp, layout.micro_batch)
+    state = (layout.sequence_parallel, layout.zero_stage, layout.gtp > 1)
+    work = cost_model.cached(
+        ("dense kernels", kind, sizes, state), lambda: _dense_computation(cost_model, layout, kind)
+    )
+    forward, backward, operators = work.total.forward, work.total.backward, work.operators
+    backward += gradient_accumulation_seconds(
+        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
+    )
+    if layout.shares_weights:
+        backward += gradient_sum_seconds(cost_model, layout, kind)
+    if kind.routed:
+        tokens = layout.tokens(cost_model.problem.job.sequence_length)
+        own = routed_expert_seconds(cost_model, layout, tokens)
+        forward, backward = forward + own.forward, backward + own.backward
+        operators += own.forward
+    return _Computation(work.gemms, work.core, ForwardBackward(forward, backward), operators)
+
+
+def _dense_computation(cost_model: CostModel, layout: Layout, kind: LayerKind) -> _Computation:
+    """Return the seconds of all kernels but routed experts and those that only add gradients."""
     job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     tokens = layout.tokens(job.sequence_length)
     shapes = _gemm_shapes(cost_model, layout, kind, tokens)
@@ -173,19 +195,13 @@ def _computation(cost_model: CostModel, layout: Layout, kind: LayerKind) -> _Com
     streamed = row.stream * (moved.forward + casts.forward) / rate
     operators = streamed + scan.forward
     if not job.is_low_precision:
-        operators += recomputed_product_share(model, kind) * gemms.forward
+        share = cost_model.cached(
+            ("recomputed products", kind), lambda: recomputed_product_share(model, kind)
+        )
+        operators += share * gemms.forward
     forward = gemms.forward + core.forward + scan.forward + streamed
     backward = gemms.backward + core.backward + scan.backward
     backward += row.stream * (moved.backward + casts.backward) / rate
-    backward += gradient_accumulation_seconds(
-        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
-    )
-    if layout.shares_weights:
-        backward += gradient_sum_seconds(cost_model, layout, kind)
-    if kind.routed:
-        own = routed_expert_seconds(cost_model, layout, tokens)
-        forward, backward = forward + own.forward, backward + own.backward
-        operators += own.forward
     return _Computation(gemms, core, ForwardBackward(forward, backward), operators)
 
 
