@@ -36,6 +36,7 @@ class Accelerate(TorchFramework):
         "cp-p2p": "parallelism_config_cp_comm_strategy: alltoall",
         "cp-all-gather": "parallelism_config_cp_comm_strategy: allgather",
         "recompute-full": "fsdp_activation_checkpointing: true",
+        "lora": "peft.LoraConfig in hf_model.py",
     }
     stack = EAGER
     cp_comm = "all_gather"

@@ -42,6 +42,7 @@ class Fsdp(TorchFramework):
         "tp": "parallelize_module",
         "sp": "SequenceParallel",
         "recompute-full": "checkpoint_wrapper",
+        "lora": "peft.LoraConfig in hf_model.py",
     }
     stack = EAGER
     cp_comm = "p2p"

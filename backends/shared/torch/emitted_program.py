@@ -257,3 +257,8 @@ def model_file(folder: str, plan: str, meta: bool = False, sizes: bool = False) 
     """
     values = {"plan": plan, "meta": meta, "sizes": sizes}
     return Artifact(f"{folder}/hf_model.py", render("torch", "hf_model.py.j2", values))
+
+
+def adapters_file(folder: str, plan: str) -> Artifact:
+    """Return ``<folder>/adapters.py``, which adds the LoRA adapters in the JSON file ``plan``."""
+    return Artifact(f"{folder}/adapters.py", render("torch", "adapters.py.j2", {"plan": plan}))
