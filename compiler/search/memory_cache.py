@@ -27,6 +27,7 @@ from parc.compiler.cost.memory.peak import (
     memory_model_at_zero_stage,
 )
 from parc.compiler.cost.memory.states import (
+    frozen_weight_bytes,
     gathered_weight_bytes,
     low_precision_copy_bytes,
     optimizer_step_peak_bytes,
@@ -174,6 +175,11 @@ class PeakMemoryCache:
             fixed + self._states * (dense * dense_state + expert * expert_state) + copies
             for dense, expert, copies in parameters
         ]
+        if self._program.frozen is not None:
+            for index, kind in enumerate(shape.peak_candidates):
+                static[index] += self._states * frozen_weight_bytes(
+                    self._cost_model, layout, kind.load, self._program
+                )
         # ZeRO-3, and ranks that share weights, gather those of a layer before it is computed.
         if layout.zero_stage >= 3 or layout.shares_weights:
             for index, kind in enumerate(shape.peak_candidates):
@@ -247,7 +253,7 @@ class PeakMemoryCache:
         cost_model, program = self._cost_model, self._program
         return tuple(
             (
-                *cost_model.stage_parameters(layout, kind.load),
+                *cost_model.trained_stage_parameters(layout, kind.load),
                 self._states * table_excess_bytes(cost_model, layout, kind.load, program)
                 + self._others
                 * (

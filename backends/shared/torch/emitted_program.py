@@ -97,6 +97,10 @@ def program_rules(
 ) -> tuple[Rule, ...]:
     """Return rules (E10) for the model and the layout of the program that PARC emits."""
     kind = program_kind(problem, missing_parts)
+    # The decoder of accelerate is a class of transformers.
+    without = ("trainer",) if framework == "accelerate" else ("decoder", "trainer")
+    if problem.job.lora is not None and kind in without:
+        return (always_violated_rule("E10", ("launch.program",), _explain_adapters(framework)),)
     if kind == "trainer" and framework != "accelerate":
         return (always_violated_rule("E10", ("launch.program",), _explain_trainer(framework)),)
     if kind == "decoder":
@@ -188,6 +192,18 @@ def routes_to_train(model: Model) -> tuple[str, str]:
     return (
         "fsdp, deepspeed and accelerate train it with the classes of transformers",
         "emit: [fsdp, slurm]",
+    )
+
+
+def _explain_adapters(framework: str) -> Finding:
+    # Trainer saves checkpoints with peft's own function, which leaves out the adapters of blocks
+    # that are wrapped to recompute activations (peft 0.21, get_peft_model_state_dict).
+    return Finding(
+        message=f"the emitted program for {framework} trains LoRA adapters only with transformers",
+        label="PARC's own decoder has no adapters, and the Trainer saves none of recomputed layers",
+        help="valid: transformers, or the path of your program",
+        fix="launch.program: transformers",
+        targets=(framework,),
     )
 
 

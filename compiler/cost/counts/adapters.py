@@ -76,7 +76,9 @@ def _unusual_attention(model: Model) -> tuple[str, ...]:
 
 def adapter_params(model: Model, kind: LayerKind, lora: LoraAdapters) -> int:
     """Return the number of parameters of the adapters of one layer of type ``kind``."""
-    return sum(lora.rank * (inputs + outputs) for inputs, outputs in adapted_widths(model, kind, lora))
+    return sum(
+        lora.rank * (inputs + outputs) for inputs, outputs in adapted_widths(model, kind, lora)
+    )
 
 
 def adapted_widths(model: Model, kind: LayerKind, lora: LoraAdapters) -> list[tuple[int, int]]:

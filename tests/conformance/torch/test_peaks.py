@@ -26,6 +26,13 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "FSDP2": {"zero_stage": 3, "recompute": "none"},
     "TP 2, recompute": {"zero_stage": 3, "tp": 2, "recompute": "full"},
 }
+LORA: dict[str, dict[str, Any]] = {
+    "LoRA, DDP": {"zero_stage": 0, "recompute": "none"},
+    "LoRA, weights stay gathered": {"zero_stage": 2, "recompute": "none"},
+    "LoRA, FSDP2": {"zero_stage": 3, "recompute": "none"},
+    "LoRA, FSDP2, recompute": {"zero_stage": 3, "recompute": "full"},
+}
+"""The same for programs that train adapters of the model of transformers."""
 
 
 def spec_of(layout: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,32 @@
+"""Write a tiny Llama with random weights in the format of Hugging Face, in bf16.
+
+    python tiny_pretrained.py FOLDER
+
+Imports neither PARC nor pytest.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=128,
+        vocab_size=128,
+        max_position_embeddings=256,
+        tie_word_embeddings=False,
+    )
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()
