@@ -348,9 +348,7 @@ def _explain_wrong_job_kind(location: ErrorLocation, positions: SpecPositions) -
     kinds = "pretrain or finetune" if trains else "serve"
     this = "a serving job" if trains else "a training job"
     lora = serves and location.path.startswith("job.lora")
-    plan = (
-        "a training job has one adapter: job.lora.rank, alpha, dropout, targets; " if lora else ""
-    )
+    plan = "a training job trains one adapter, with job.lora.rank and targets; " if lora else ""
     default = "" if positions.is_path_in_spec("job.kind") else "job.kind is pretrain by default; "
     return Finding(
         f"{location.path} is not a key of {this}",

@@ -12,7 +12,6 @@ the batch of STEP (counted from 0) without and with the adapter. Imports neither
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,8 +42,7 @@ def train(steps: int) -> None:
     import torch.distributed as dist
     from data import PLAN
 
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "1"}
-    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     with torch.device("meta"):
         model = hf_model.build_model()
     model.to_empty(device="cpu")
