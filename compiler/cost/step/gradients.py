@@ -1,8 +1,8 @@
-"""Time and traffic of gradients: accumulation over micro-batches, reduction over replicas."""
+"""Time and traffic of gradients: reduction over replicas, and gathers of weights."""
 
 from __future__ import annotations
 
-from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES, overlapped_seconds
+from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.memory.states import table_parameters
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -17,49 +17,11 @@ from parc.compiler.ir import Layout
 
 SIXTEEN_BIT = 2.0
 """Bytes per parameter of weights in bf16 and fp16."""
-SEPARATE_BYTES = 10
-"""Bytes moved per gradient if a separate kernel adds it: the sum is read and written in 32 bit, the
-gradient is read in 16 bit. The same number is used for bf16 and fp16, because matched runs of
-BigScience take only 1 % longer in bf16 than in fp16."""
 OVERLAP_NORM = 3.0
 """Norm that combines traffic and computation (1: sum, 8: about the maximum). With this norm, part
 of the traffic is exposed even if it takes less time than the computation."""
 ALWAYS_EXPOSED = 0.05
 """Fraction of the traffic that is always exposed: about one bucket of gradients or parameters."""
-
-
-def gradient_accumulation_seconds(
-    cost_model: CostModel, layout: Layout, parameters: float
-) -> float:
-    """Return the time in seconds of kernels that only add the gradients of one micro-batch.
-
-    ``parameters`` is the number of gradients. The result is 0 if the GEMMs that compute the
-    gradients add them, or if gradients are sharded (ZeRO 2 and 3) and their sum is small.
-    """
-    if layout.zero_stage > 1 or not cost_model.efficiency.separate_sums:
-        return 0.0
-    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    return cost_model.efficiency.accumulate * SEPARATE_BYTES * parameters / rate
-
-
-def gradient_sum_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the traffic per weight gradient in the GEMM that computes it, in bytes.
-
-    The GEMM adds the gradient to the sum of the step, which it reads and writes (Megatron's fused
-    gradient accumulation). Otherwise it writes the gradient in 16 bit.
-    """
-    # Sharded gradients are reduced first, so that their sum is small.
-    if layout.zero_stage > 1 or cost_model.efficiency.separate_sums:
-        return OUTPUT_BYTES
-    # Ranks that share weights reduce the gradient of each micro-batch before they add it.
-    if layout.gtp > 1:
-        return cost_model.problem.job.gradient_bytes
-    return 2 * cost_model.problem.job.gradient_bytes
-
-
-def base_gradient_bytes(cost_model: CostModel, layout: Layout) -> float | None:
-    """Return ``gradient_sum_bytes`` of the weights of the model; None if LoRA freezes them."""
-    return None if cost_model.problem.job.lora else gradient_sum_bytes(cost_model, layout)
 
 
 def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:

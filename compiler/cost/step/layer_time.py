@@ -23,7 +23,7 @@ from parc.compiler.cost.kernels.recurrence import SCAN_BACKWARD, recurrence_of_l
 from parc.compiler.cost.kernels.scaling import cast_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
-from parc.compiler.cost.step.gradients import (
+from parc.compiler.cost.step.gradient_sums import (
     base_gradient_bytes,
     gradient_accumulation_seconds,
     gradient_sum_bytes,

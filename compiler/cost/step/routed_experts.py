@@ -14,7 +14,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
 )
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.step.gradients import base_gradient_bytes
+from parc.compiler.cost.step.gradient_sums import base_gradient_bytes
 from parc.compiler.ir import Experts, Layout, PassBytes
 from parc.compiler.ir.problem import Job
 
