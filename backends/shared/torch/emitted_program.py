@@ -196,11 +196,12 @@ def routes_to_train(model: Model) -> tuple[str, str]:
 
 
 def _explain_adapters(framework: str) -> Finding:
-    # Trainer saves checkpoints with peft's own function, which leaves out the adapters of blocks
-    # that are wrapped to recompute activations (peft 0.21, get_peft_model_state_dict).
+    # Trainer leaves saving to peft, whose get_peft_model_state_dict finds no adapter in blocks that
+    # are wrapped to recompute activations if the names of the state lack the wrapper (peft 0.21).
+    # Whether its checkpoints and its result are complete has not been tested.
     return Finding(
         message=f"the emitted program for {framework} trains LoRA adapters only with transformers",
-        label="PARC's own decoder has no adapters, and the Trainer saves none of recomputed layers",
+        label="PARC's own decoder has no adapters, and saving them with the Trainer is not tested",
         help="valid: transformers, or the path of your program",
         fix="launch.program: transformers",
         targets=(framework,),
