@@ -10,8 +10,8 @@ from parc.backends.accelerate.rules import accelerate_rules
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.torch.emitted_program import EMITTED, program_kind
 from parc.backends.shared.torch.framework import TorchFramework
-from parc.backends.shared.torch.memory import with_transformers_attention
-from parc.backends.shared.torch.traffic import EAGER, transformers_traffic
+from parc.backends.shared.torch.memory import with_adapters, with_transformers_attention
+from parc.backends.shared.torch.traffic import EAGER, transformers_traffic, with_frozen_norms
 from parc.compiler.ir import (
     Artifact,
     Plan,
@@ -36,6 +36,7 @@ class Accelerate(TorchFramework):
         "cp-p2p": "parallelism_config_cp_comm_strategy: alltoall",
         "cp-all-gather": "parallelism_config_cp_comm_strategy: allgather",
         "recompute-full": "fsdp_activation_checkpointing: true",
+        "lora": "peft.LoraConfig in hf_model.py",
     }
     stack = EAGER
     cp_comm = "all_gather"
@@ -54,11 +55,12 @@ class Accelerate(TorchFramework):
 
         The program trains the decoder of the library transformers.
         """
-        return with_transformers_attention(accelerate_memory(), problem.model)
+        program = with_transformers_attention(accelerate_memory(), problem.model)
+        return with_adapters(program, problem.job.lora)
 
     def program_traffic(self, problem: Problem) -> ProgramTraffic:
         """Return the traffic of the program that PARC emits, under FSDP2 or DDP."""
-        return transformers_traffic(problem.model)
+        return with_frozen_norms(transformers_traffic(problem.model), problem.job.lora)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the variable that sets the number of micro-batches per step.

@@ -11,6 +11,7 @@ from parc.backends.shared.field_table import field_table, nest_settings, public_
 from parc.backends.shared.render import render, yaml_text
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.emitted_program import (
+    adapters_file,
     data_file,
     model_file,
     program_kind,
@@ -41,6 +42,8 @@ def accelerate_files(plan: Plan) -> tuple[Artifact, ...]:
         files += [model_file(FOLDER, JOB, sizes=True), start_file(FOLDER, JOB)]
         files.append(data_file(FOLDER, JOB))
         files.append(learning_rate_file(FOLDER))
+        if plan.problem.job.lora is not None:
+            files.append(adapters_file(FOLDER, JOB))
     text = json.dumps(job, indent=2, sort_keys=True) + "\n"
     return (*files, Artifact(f"{FOLDER}/{JOB}", text))
 

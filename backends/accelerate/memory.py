@@ -15,7 +15,7 @@ def accelerate_memory() -> ProgramMemory:
     Accelerate does not set ``gradient_as_bucket_view``, DDP's buckets are a second copy of the
     gradients (torch.nn.parallel.DistributedDataParallel, documentation of that argument).
     """
-    program = replace(transformers_memory(), name="accelerate")
+    program = replace(transformers_memory(), name="accelerate", saves_frozen=True)
     copied = program.for_zero_stage(0)
     state = replace(copied.state, gradient=2 * copied.state.gradient)
     return replace(program, replicated=replace(copied, state=state))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from parc.backends.accelerate.capabilities import missing_parts
 from parc.backends.shared.common_rules import CONTEXT_CHUNKS
+from parc.backends.shared.torch.adapter_rules import adapter_rules
 from parc.backends.shared.torch.emitted_program import own_program, program_kind, program_rules
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
@@ -39,6 +40,7 @@ def accelerate_rules(problem: Problem) -> tuple[Rule, ...]:
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     if not own_program(problem):
         found.append(_OWN_PROGRAM)
+    found += adapter_rules(problem, NAME)
     return (*found, *program_rules(problem, NAME, missing_parts))
 
 

@@ -19,6 +19,7 @@ from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
     llama_model_settings,
+    read_adapter_settings,
     read_batch_settings,
     read_mesh_settings,
     read_recompute_settings,
@@ -305,6 +306,7 @@ def read_job_settings(
     yield settings.derive_from("problem.job.gradient_precision", "reduce_dtype")
     for name in ("checkpoint_dir", "load_dir"):
         yield settings.derive(f"problem.job.{name}", settings.get(name, "missing") or None, name)
+    yield from read_adapter_settings(settings)
     replicas = sizes.dp_replicate * sizes.dp_shard
     yield from read_batch_settings(settings, "micro_batch", "gradient_accumulation_steps", replicas)
     recomputes = settings.get("gradient_checkpointing")

@@ -73,6 +73,7 @@ FIXED = {
     "layout.split.text": "",
     "problem.job.moe_overlap": False,
     **ONLY_VALUES,
+    "problem.job.lora": None,
 }
 """Path of the plan -> value that DeepSpeed always uses."""
 NOT_IN_FILES = MappingProxyType(

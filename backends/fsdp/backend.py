@@ -13,9 +13,15 @@ from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.shared.torch.memory import (
     emitted_decoder_memory,
     transformers_memory,
+    with_adapters,
     with_transformers_attention,
 )
-from parc.backends.shared.torch.traffic import EAGER, decoder_traffic, transformers_traffic
+from parc.backends.shared.torch.traffic import (
+    EAGER,
+    decoder_traffic,
+    transformers_traffic,
+    with_frozen_norms,
+)
 from parc.backends.shared.unsupported_features import unsupported_model_features
 from parc.compiler.ir import (
     Artifact,
@@ -42,6 +48,7 @@ class Fsdp(TorchFramework):
         "tp": "parallelize_module",
         "sp": "SequenceParallel",
         "recompute-full": "checkpoint_wrapper",
+        "lora": "peft.LoraConfig in hf_model.py",
     }
     stack = EAGER
     cp_comm = "p2p"
@@ -68,13 +75,15 @@ class Fsdp(TorchFramework):
     def training_memory_model(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the emitted program, under FSDP2 or DDP."""
         if program_kind(problem, unsupported_model_features) == "transformers":
-            return with_transformers_attention(transformers_memory(), problem.model)
-        return emitted_decoder_memory()
+            program = with_transformers_attention(transformers_memory(), problem.model)
+        else:
+            program = emitted_decoder_memory()
+        return with_adapters(program, problem.job.lora)
 
     def program_traffic(self, problem: Problem) -> ProgramTraffic:
         """Return the traffic of the emitted program, under FSDP2 or DDP."""
         if program_kind(problem, unsupported_model_features) == "transformers":
-            return transformers_traffic(problem.model)
+            return with_frozen_norms(transformers_traffic(problem.model), problem.job.lora)
         return decoder_traffic()
 
     def launch_command(self, plan: Plan) -> LaunchCommand:

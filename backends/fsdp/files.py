@@ -10,6 +10,7 @@ from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.emitted_program import (
     ProgramKind,
+    adapters_file,
     data_file,
     model_file,
     program_kind,
@@ -30,7 +31,7 @@ def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
 
     The program consists of ``train.py``, ``start.py``, ``data.py``, ``learning_rate.py``, and the
     module that builds the model: ``model.py`` for PARC's own decoder, ``hf_model.py`` for
-    transformers.
+    transformers, with ``adapters.py`` for LoRA.
     """
     kind = program_kind(plan.problem, unsupported_model_features)
     names = ["parallelize.py"]
@@ -40,6 +41,8 @@ def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
     if kind:
         files += [start_file(FOLDER, CONFIG), data_file(FOLDER, CONFIG), learning_rate_file(FOLDER)]
     files += [model_file(FOLDER, CONFIG, meta=True)] if kind == "transformers" else []
+    if kind and plan.problem.job.lora is not None:
+        files.append(adapters_file(FOLDER, CONFIG))
     return (Artifact(f"{FOLDER}/{CONFIG}", config_json(plan, kind)), *files)
 
 

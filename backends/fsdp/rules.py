@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.shared.common_rules import SEQUENCE_SHARD
+from parc.backends.shared.torch.adapter_rules import adapter_rules
 from parc.backends.shared.torch.emitted_program import program_kind, program_rules
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
@@ -36,6 +37,7 @@ def fsdp_rules(problem: Problem) -> tuple[Rule, ...]:
         found.append(_sequence_parallel_rule(kind == "decoder"))
     found += [replicas_need_shards_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
+    found += adapter_rules(problem, NAME)
     return (*found, *program_rules(problem, NAME, unsupported_model_features))
 
 

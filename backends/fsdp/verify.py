@@ -19,6 +19,7 @@ from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
     llama_model_settings,
+    read_adapter_settings,
     read_batch_settings,
     read_mesh_settings,
     read_recompute_settings,
@@ -98,6 +99,8 @@ class FsdpVerifier(DeviceMeshVerifier):
             named = builds_with_transformers(json_settings(CONFIG, artifacts[CONFIG]))
             module = "fsdp/hf_model.py" if named else "fsdp/model.py"
             verify_imported_file(PROGRAM, module, artifacts, sink)
+            if "lora" in json_settings(CONFIG, artifacts[CONFIG]):
+                verify_imported_file(PROGRAM, "fsdp/adapters.py", artifacts, sink)
 
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
@@ -154,6 +157,7 @@ def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
         yield settings.derive_from(f"problem.job.{field}", setting)
     for name in ("checkpoint_dir", "load_dir"):
         yield settings.derive(f"problem.job.{name}", settings.get(name, "missing") or None, name)
+    yield from read_adapter_settings(settings)
     yield from read_batch_settings(
         settings, "micro_batch", "gradient_accumulation_steps", sizes.dp_replicate * sizes.dp_shard
     )

@@ -13,13 +13,13 @@ from parc.backends.base import LauncherRules
 from parc.backends.declaration import Declaration
 from parc.backends.registry import find_backend_declaration, serving_backend, wrapped_framework
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import NO_ZERO_PLUS, Layout, Pins, Problem, ServingLayout, ServingProblem
+from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 
 Uses = Callable[[Layout], bool]
-Requests = Callable[[Pins], bool]
+Requests = Callable[[Problem], bool]
 
 
 @frozen
@@ -35,7 +35,7 @@ class Strategy:
     reads: tuple[str, ...]
     """Fields of the layout that ``uses`` reads."""
     uses: Uses
-    requested: Requests = lambda pins: False
+    requested: Requests = lambda problem: False
     """Returns True if the spec requests the strategy by name. The request counts even if each group
     has only one rank: this layout then does not use the strategy, but a layout on another cluster
     could."""
@@ -52,7 +52,7 @@ def _uses_zero_stage(stage: int) -> Uses:
 
 def _requests_value(field: str, value: object) -> Requests:
     """Return a function that returns True if a spec sets ``layout.<field>`` to ``value``."""
-    return lambda pins: getattr(pins, field) == value
+    return lambda problem: getattr(problem.pins, field) == value
 
 
 def _uses_context_comm(comm: str) -> Uses:
@@ -87,7 +87,7 @@ def _requests_context_comm(comm: str) -> Requests:
     The function returns False if the spec also sets cp to 1.
     """
     # A plan without context parallelism prints the value that the framework would use.
-    return lambda pins: pins.cp_comm == comm and pins.cp != 1
+    return lambda problem: problem.pins.cp_comm == comm and problem.pins.cp != 1
 
 
 _ZERO = ("zero_stage", "dp_shard", "cp")
@@ -154,7 +154,9 @@ STRATEGIES: tuple[Strategy, ...] = (
              lambda layout: layout.zero_plus != NO_ZERO_PLUS),
     Strategy("cuda-graphs", "CUDA graphs", "layout.cuda_graphs", "layout.cuda_graphs: false",
              ("cuda_graphs",), lambda layout: bool(layout.cuda_graphs),
-             lambda pins: bool(pins.cuda_graphs)),
+             lambda problem: bool(problem.pins.cuda_graphs)),
+    Strategy("lora", "LoRA fine-tuning", "job.lora", "emit: [fsdp, slurm]", (),
+             lambda layout: False, lambda problem: problem.job.lora is not None),
 )  # fmt: skip
 """Strategies in the order of the matrix. The ring (p2p) and 1F1B are also the values of layouts
 without context parallelism and without a pipeline, so setting them alone requests no strategy."""
@@ -186,7 +188,7 @@ def _unsupported_rules(framework: str, supported: frozenset[str]) -> tuple[Rule,
 
 def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
     """Return a function that tests whether the layout uses or the spec requests ``strategy``."""
-    return lambda problem, layout: strategy.uses(layout) or strategy.requested(problem.pins)
+    return lambda problem, layout: strategy.uses(layout) or strategy.requested(problem)
 
 
 def _explain_unsupported(

@@ -134,6 +134,15 @@ def read_recompute_settings(
         yield settings.derive(f"layout.recompute.{name}", value, setting)
 
 
+def read_adapter_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
+    """Yield the LoRA adapters in section ``lora``; a file without it trains all weights."""
+    if "lora" not in settings:
+        yield settings.derive("problem.job.lora", None)
+        return
+    for name in ("rank", "alpha", "dropout", "targets"):
+        yield settings.derive_from(f"problem.job.lora.{name}", f"lora.{name}")
+
+
 LLAMA = {
     **PLAIN_DECODER,
     "problem.model.norm": "rmsnorm",

@@ -81,6 +81,7 @@ class TorchtitanVerifier(DeviceMeshVerifier):
         found = read_module(artifacts[MODULE])
         settings, sizes = found.settings, _mesh_sizes(found.settings)
         yield from settings_fixed_by_framework(MODULE)
+        yield DerivedSetting("problem.job.lora", None, MODULE)
         yield from read_run_settings(settings, sizes)
         yield from read_model_settings(settings)
         yield from settings.unread_settings()

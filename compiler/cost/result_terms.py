@@ -44,7 +44,8 @@ RESULTS: tuple[EstimateTerm, ...] = (
         "model_flops_per_step",
         "FLOPs",
         "model FLOPs per step",
-        "3 x FLOPs of the forward pass; causal attention counts half, recompute does not count",
+        "3 x FLOPs of the forward pass; causal attention counts half, recompute does not count; "
+        "with LoRA, 2 x FLOPs of frozen weights",
         "counted per operator: parc/compiler/cost/counts/flops.py",
     ),
     EstimateTerm(

@@ -111,12 +111,19 @@ def failure_times(problem: Problem, size: float, hosts: int, gpus: int) -> Failu
 
 
 def checkpoint_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the bytes of a checkpoint: weights and optimizer state, each parameter once."""
+    """Return the bytes of a checkpoint: weights and optimizer state, each parameter once.
+
+    With LoRA, it contains the adapters, and frozen weights only if the program saves them.
+    """
     problem = cost_model.problem
-    memory = cost_model.framework.training_memory_model(problem)
-    state = memory.for_zero_stage(layout.zero_stage).state
-    weights, _, optimizer = state.bytes_on_rank(0, 1)
-    return total_params(problem.model, mtp=True) * (weights + optimizer)
+    memory = cost_model.framework.training_memory_model(problem).for_zero_stage(layout.zero_stage)
+    weights, _, optimizer = memory.state.bytes_on_rank(0, 1)
+    whole = total_params(problem.model, mtp=True)
+    if memory.frozen is None:
+        return whole * (weights + optimizer)
+    adapters = sum(map(cost_model.adapter_parameters, problem.model.layer_kinds))
+    frozen = memory.frozen.weight * whole if memory.saves_frozen else 0.0
+    return adapters * (weights + optimizer) + frozen
 
 
 def _useful_spares(problem: Problem, hosts: int, times: FailureTimes) -> int:

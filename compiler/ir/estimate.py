@@ -175,7 +175,7 @@ class Estimate:
     traffic: tuple[AxisTraffic, ...]
     model_flops_per_step: float
     """FLOPs per step from which MFU is computed: three times the forward pass, causal attention
-    counted as half, no recomputation."""
+    counted as half, no recomputation. With LoRA, frozen weights count twice instead."""
     mfu: float
     tokens_per_second: float
     step_low_seconds: float

@@ -29,6 +29,23 @@ Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
 LrDecay = Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"]
 
 
+Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+"""Linear layers of a decoder layer, under their names in the library transformers."""
+
+
+@frozen
+class LoraAdapters:
+    """LoRA adapters that a job trains; all other weights of the model are frozen."""
+
+    rank: int
+    alpha: int
+    """The output of an adapter is multiplied by ``alpha / rank``."""
+    dropout: float
+    """Probability with which an element of the input of an adapter is dropped."""
+    targets: tuple[Projection, ...]
+    """Projections with an adapter, in the order of ``Projection``."""
+
+
 @frozen
 class Job:
     """Training run: batch, precision, hyperparameters, data and checkpoints.
@@ -51,6 +68,8 @@ class Job:
     checkpoint_interval: int | None
     """Number of steps between two checkpoints; None until a plan determines the best number."""
     load_dir: str | None
+    lora: LoraAdapters | None
+    """None if the job trains all weights."""
     gradient_precision: Literal["fp32", "bf16"]
     """Number format in which gradients are accumulated and reduced; ignored if ``precision`` is
     fp16, because gradients are 16-bit then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import NO_OFFLOAD, Offload
+from parc.compiler.ir.problem import LoraAdapters
 
 FRAGMENTATION = 0.08
 """Fraction of the dynamic memory that torch's caching allocator loses to fragmentation. The value
@@ -102,11 +103,20 @@ class ProgramMemory:
     """Key under which estimates are cached; unique among the programs that are evaluated for one
     problem."""
     state: StateBytes
+    frozen: StateBytes | None = None
+    """State of the weights that the job does not train, which have neither gradients nor optimizer
+    state; None if it trains all weights."""
+    adapters: LoraAdapters | None = None
+    """LoRA adapters that the job trains beside the frozen weights."""
+    saves_frozen: bool = False
+    """True if checkpoints contain frozen weights too."""
+    separate_adapter_inputs: bool = False
+    """True if each LoRA adapter saves a 16-bit copy of its input, because autocast converts it."""
     routed_load: float = 1.0
     """Tokens of the busiest expert-parallel rank, divided by the mean; set by the estimate."""
     saved_bytes: float = 2.0
     """Bytes per element that a linear layer saves of its input, to compute the weight gradient; 1
-    for fp8."""
+    for fp8, and 0 if the weight is frozen."""
     fused_attention: bool = True
     """False if the attention matrix is saved (the term 5 a s^2 b / t of Korthikanti et al.,
     arXiv:2205.05198: a heads, s sequence length, b micro-batch, t tensor-parallel size)."""

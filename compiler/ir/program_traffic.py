@@ -57,6 +57,8 @@ class UnitCopies:
     """Conversion of the rank's shard to the format in which it is gathered."""
     gather_whole: float
     """Copy of the gathered weights into their tensors; on a single rank, the gather itself."""
+    gather_frozen: float
+    """Value of ``gather_shard`` for frozen weights, which are stored in the gathered format."""
     reduce_whole: float
     """Copy of the gradients into the input of the reduce-scatter, with conversion."""
     reduce_alone: float
@@ -112,6 +114,9 @@ class ProgramTraffic:
     """Per logit, in both passes of the loss together."""
     cast: PassBytes
     """Per weight and micro-batch: conversion of the weights and of their gradients."""
+    adapter_cast: PassBytes = PassBytes(0.0, 0.0)
+    """Per element of the input of a LoRA adapter: conversion of the input and of its gradient, if
+    the adapter has another format than the frozen layer."""
     scores: PassBytes | None = None
     """Per attention score and layer, if the program writes the scores of all heads to memory; None
     if a fused kernel computes attention."""

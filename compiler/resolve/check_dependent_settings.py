@@ -1,6 +1,7 @@
 """Report settings that another setting makes useless or wrong.
 
-Settings without an effect get E14; checkpoints and data of a training run have codes of their own.
+Settings without an effect get E14; checkpoints, data and LoRA adapters of a training run have codes
+of their own.
 """
 
 from __future__ import annotations
@@ -10,12 +11,19 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from parc.compiler.cost.counts.adapters import (
+    ALL_LINEAR,
+    ATTENTION,
+    adaptable_projections,
+    projection_widths,
+    unadaptable_parts,
+)
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Model
+from parc.compiler.ir import LoraAdapters, Model, Projection
 from parc.compiler.ir.field_paths import is_path_in_fields
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.check_unused_settings import paths_of_set_fields
-from parc.compiler.spec.job_spec import JobSpec
+from parc.compiler.spec.job_spec import JobSpec, LoraTrainingSpec
 from parc.compiler.spec.spec import Spec, TaskSpec
 
 
@@ -159,6 +167,95 @@ _NO_BASE = Finding(
     label="job.load_dir is not set",
     fix="job.load_dir: /path/to/checkpoint",
 )
+
+
+def resolve_adapters(spec: JobSpec, model: Model, sink: Sink) -> LoraAdapters | None:
+    """Return the adapters that ``job.lora`` describes; None without any, or after an error (X31).
+
+    Errors are a job that trains all weights, targets that ``model`` lacks, and a rank that is not
+    smaller than both widths of each projection.
+    """
+    lora = spec.lora
+    if lora is None:
+        return None
+    finding, at = _check_targets(lora, model)
+    targets = tuple(one for one in adaptable_projections(model) if one in _target_names(lora))
+    if spec.kind != "finetune":
+        finding, at = _explain_pretraining(spec), "job.lora"
+    elif finding is None:
+        finding, at = _check_rank(lora.rank, targets, model), "job.lora.rank"
+    if finding is not None:
+        sink.report("X31", finding, at=at, key=at == "job.lora")
+        return None
+    return LoraAdapters(lora.rank, lora.alpha or 2 * lora.rank, lora.dropout, targets)
+
+
+def _target_names(lora: LoraTrainingSpec) -> tuple[Projection, ...]:
+    """Return the projections that ``job.lora.targets`` selects, which a model may lack."""
+    if isinstance(lora.targets, str):
+        return ATTENTION if lora.targets == "attention" else ALL_LINEAR
+    return lora.targets
+
+
+def _explain_pretraining(spec: JobSpec) -> Finding:
+    load = "" if spec.load_dir else ", job.load_dir: /path/to/checkpoint"
+    return Finding(
+        f"job.lora is set, but a job of kind {spec.kind} trains all weights",
+        label="adapters are trained on the frozen weights of a checkpoint",
+        help="set job.kind to finetune, and job.load_dir to the checkpoint; or remove job.lora",
+        fix=f"job.kind: finetune{load}",
+        causes=(Cause("job.kind", "the kind of the job is set here"),),
+    )
+
+
+def _check_targets(lora: LoraTrainingSpec, model: Model) -> tuple[Finding | None, str]:
+    """Return the finding about targets that ``model`` lacks, if any, and its place."""
+    at, valid, names = "job.lora.targets", adaptable_projections(model), _target_names(lora)
+    others = tuple(unadaptable_parts(model))
+    cause = (Cause("model", "the model is set here"),)
+    if lora.targets == "all-linear" and others:
+        attention = set(ATTENTION) <= set(valid)
+        finding = Finding(
+            f"PARC plans no LoRA adapters for all linear layers of {model.name}",
+            label=f"not supported: {', '.join(others)}",
+            help=f"valid projections: {', '.join(valid) or 'none'}",
+            fix=f"{at}: attention" if attention else "",
+            causes=cause,
+        )
+        return finding, at if attention else "job.lora"
+    missing = [] if lora.targets == "all-linear" else [one for one in names if one not in valid]
+    if missing or not names or not valid:
+        finding = Finding(
+            f"{model.name} has no {', '.join(missing)} that can have a LoRA adapter"
+            if missing
+            else f"job.lora.targets selects no projection of {model.name}",
+            label=f"not supported: {', '.join(others)}" if others else "no such linear layer",
+            help=f"valid projections: {', '.join(valid) or 'none'}",
+            fix=f"{at}: all-linear" if valid and not others else "",
+            causes=cause,
+        )
+        return finding, at
+    return None, at
+
+
+def _check_rank(rank: int, targets: tuple[Projection, ...], model: Model) -> Finding | None:
+    """Return the finding about a rank for which an adapter is no smaller than its projection."""
+    widths = {
+        min(pair): name
+        for kind in model.kinds
+        for name, pair in projection_widths(model, kind).items()
+        if name in targets
+    }
+    least = min(widths)
+    if rank < least:
+        return None
+    return Finding(
+        f"LoRA rank {rank} is not smaller than {widths[least]} of {model.name}",
+        label=f"{rank} >= {least}, the smaller width of the projection",
+        help=f"valid: 1 to {least - 1}; common ranks are 8 to 64",
+        fix=f"job.lora.rank: {min(64, least - 1)}",
+        causes=(Cause("model", "the model is set here"),),
+    )
 
 
 def check_data(data: tuple[str, ...], sink: Sink) -> None:

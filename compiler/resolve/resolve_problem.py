@@ -19,6 +19,7 @@ from parc.compiler.ir import (
     Cluster,
     Goals,
     Job,
+    LoraAdapters,
     Model,
     Offload,
     Pins,
@@ -28,7 +29,11 @@ from parc.compiler.ir import (
     SizeLimit,
     ZeroPlus,
 )
-from parc.compiler.resolve.check_dependent_settings import check_checkpoints, check_data
+from parc.compiler.resolve.check_dependent_settings import (
+    check_checkpoints,
+    check_data,
+    resolve_adapters,
+)
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration
 from parc.compiler.resolve.resolve_kernels import has_efficiency_factors
@@ -70,7 +75,8 @@ def resolve_problem(
     The job, the context length and the number formats are checked here. Whether the layout values
     that the spec fixes are valid together is checked later, by the rules of the framework.
     """
-    job = resolve_job(spec.job, sink)
+    lora = resolve_adapters(spec.job, model, sink)
+    job = resolve_job(spec.job, sink, lora)
     _check_context_length(spec.job, model, sink)
     check_precision(spec.job.precision, cluster, sink)
     check_gradient_precision(spec.job.precision, spec.job.gradient_precision, sink)
@@ -128,15 +134,18 @@ def _resolve_goals(spec: GoalsSpec) -> Goals:
     return Goals(spec.maximize, spec.memory_headroom, spec.tie, spec.idle_hosts, tuple(limits))
 
 
-def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
-    """Return the section ``job`` with all defaults; None if the global batch has an error."""
+def resolve_job(spec: JobSpec, sink: Sink, lora: LoraAdapters | None = None) -> Job | None:
+    """Return the section ``job`` with all defaults; None if batch or adapters have an error.
+
+    ``lora`` is the result of ``resolve_adapters``.
+    """
     global_batch = _sequences_per_step(spec, sink)
     assert spec.kind != "serve"  # such a job is a ServiceSpec
     steps = _resolve_steps(spec, global_batch or 1, sink)
     check_checkpoints(spec, steps, sink)
     check_data(spec.data, sink)
     rate = resolve_learning_rate(spec, steps, sink)
-    if global_batch is None:
+    if global_batch is None or (spec.lora is not None and lora is None):
         return None
     return Job(
         kind=spec.kind,
@@ -175,6 +184,7 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         if spec.checkpoint_interval == "auto"
         else spec.checkpoint_interval,
         load_dir=spec.load_dir,
+        lora=lora,
     )
 
 

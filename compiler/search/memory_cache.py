@@ -27,6 +27,7 @@ from parc.compiler.cost.memory.peak import (
     memory_model_at_zero_stage,
 )
 from parc.compiler.cost.memory.states import (
+    frozen_weight_bytes,
     gathered_weight_bytes,
     low_precision_copy_bytes,
     optimizer_step_peak_bytes,
@@ -139,10 +140,8 @@ class PeakMemoryCache:
         self._kinds = cost_model.problem.model.kinds
         self.activations: dict[ActivationKey, dict[int, StageActivations]] = {}
         """Activation bytes by micro-batch size."""
-        self._program = memory_model_at_zero_stage(cost_model, zero_stage)
-        self.has_waiting_gradients = bool(
-            self._program.waiting_gradients or self._program.reduced_bytes
-        )
+        self._program = program = memory_model_at_zero_stage(cost_model, zero_stage)
+        self.has_waiting_gradients = bool(program.waiting_gradients or program.reduced_bytes)
         """True if gradients can wait for their reduction at the memory peak."""
         self.gathers_ahead = bool(zero_stage >= 3 and self._program.prefetched_parameters)
         """True if ``static_bytes`` depends on the virtual pipeline size."""
@@ -174,6 +173,9 @@ class PeakMemoryCache:
             fixed + self._states * (dense * dense_state + expert * expert_state) + copies
             for dense, expert, copies in parameters
         ]
+        for index, kind in enumerate(shape.peak_candidates if self._program.frozen else ()):
+            parts = self._cost_model, layout, kind.load, self._program
+            static[index] += self._states * frozen_weight_bytes(*parts)
         # ZeRO-3, and ranks that share weights, gather those of a layer before it is computed.
         if layout.zero_stage >= 3 or layout.shares_weights:
             for index, kind in enumerate(shape.peak_candidates):
@@ -247,7 +249,7 @@ class PeakMemoryCache:
         cost_model, program = self._cost_model, self._program
         return tuple(
             (
-                *cost_model.stage_parameters(layout, kind.load),
+                *cost_model.trained_stage_parameters(layout, kind.load),
                 self._states * table_excess_bytes(cost_model, layout, kind.load, program)
                 + self._others
                 * (

@@ -2,8 +2,10 @@
 
 from typing import Literal
 
+from parc.compiler.ir.problem import Projection
 from parc.compiler.spec.base import (
     Beta,
+    Count,
     LearningRate,
     LoadFactor,
     NonNegativeFloat,
@@ -25,6 +27,25 @@ class BatchInTokens(StrictModel):
     tokens: Tokens
     """Tokens per optimizer step, such as 16M. The number must be a multiple of
     job.sequence_length."""
+
+
+class LoraTrainingSpec(StrictModel):
+    """LoRA: the job trains low-rank adapters of linear layers, and all other weights are frozen.
+
+    An adapter adds alpha / rank x B A to the weight of a projection, where A has rank rows and B
+    has rank columns (arXiv:2106.09685). Requires kind: finetune.
+    """
+
+    rank: Count
+    """Rank of the adapters, PEFT's r."""
+    alpha: PositiveInt | None = None
+    """Scale of the adapters, PEFT's lora_alpha: their output is multiplied by alpha / rank. If
+    absent, 2 x rank."""
+    dropout: Beta = 0.0
+    """Probability with which an element of the input of an adapter is dropped during training."""
+    targets: Literal["attention", "all-linear"] | tuple[Projection, ...] = "all-linear"
+    """Projections that get an adapter, PEFT's target_modules: those of attention, all linear layers
+    except the output projection to the vocabulary, or a list: [q_proj, v_proj]."""
 
 
 class JobSpec(StrictModel):
@@ -124,6 +145,9 @@ class JobSpec(StrictModel):
     its weights are loaded, and the run starts at step 0. Programs with transformers, torchtitan
     and Megatron-Bridge also load weights in the format of Hugging Face. Required if kind is
     finetune."""
+    lora: LoraTrainingSpec | None = None
+    """LoRA adapters that the job trains instead of the weights of the model. If absent, finetune
+    trains all weights. Only valid if kind is finetune."""
 
 
 DEFAULT_TIE = 0.01

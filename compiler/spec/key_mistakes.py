@@ -69,6 +69,13 @@ FOREIGN_KEYS: dict[str, str] = {
     "seqlen": "job.sequence_length",
     "dtype": "job.precision",
     "lr": "job.learning_rate",
+    "r": "job.lora.rank",
+    "lora_r": "job.lora.rank",
+    "lora_rank": "job.lora.rank",
+    "lora_alpha": "job.lora.alpha",
+    "lora_dropout": "job.lora.dropout",
+    "target_modules": "job.lora.targets",
+    "lora_target_modules": "job.lora.targets",
     "min_lr": "job.min_learning_rate",
     "lr_decay_style": "job.lr_decay",
     "lr_scheduler_type": "job.lr_decay",
@@ -340,8 +347,8 @@ def _explain_wrong_job_kind(location: ErrorLocation, positions: SpecPositions) -
         return None
     kinds = "pretrain or finetune" if trains else "serve"
     this = "a serving job" if trains else "a training job"
-    lora = trains is False and location.path.startswith("job.lora")
-    plan = "PARC plans no LoRA training: finetune trains all weights; " if lora else ""
+    lora = serves and location.path.startswith("job.lora")
+    plan = "a training job trains one adapter, with job.lora.rank and targets; " if lora else ""
     default = "" if positions.is_path_in_spec("job.kind") else "job.kind is pretrain by default; "
     return Finding(
         f"{location.path} is not a key of {this}",

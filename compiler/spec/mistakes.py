@@ -279,7 +279,7 @@ def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink
     near = (same,) if same in listed else did_you_mean(str(value), listed)
     valid = f"valid values: {describe_expected(location.annotation)}"
     if location.path == "job.kind" and str(value).lower() in _TRAINS_ADAPTERS:
-        valid += "; PARC plans no LoRA training: finetune trains all weights"
+        valid += "; for LoRA, set job.kind to finetune, and job.lora.rank"
     all_listed = set(plain_types(location.annotation)) == {Literal}
     shown = f'"{value[:40]}"' if isinstance(value, str) else _describe_value(value)
     return Finding(

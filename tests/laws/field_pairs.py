@@ -162,6 +162,7 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r".*offload\.activations": ([], ["attention"]),
     r"job\.speculative\.model": ("llama-3-8b", "llama-3-70b"),
     r"job\.lora\.adapters": ({"one": "/one"}, {"two": "/two"}),
+    r"job\.lora\.targets": ("attention", "all-linear", ["q_proj"]),
     r"job\.kv_offload\.size": ("100GB", "200GB"),
     r"launch\.router_port": (29600, 29700),
     r"job\.disaggregate\.(prefill|decode)\.hosts": ("a[1-2]", "b[1-2]"),
@@ -189,6 +190,7 @@ EXTRA = [{"name": "one", "parameters": 10**8}]
 YARN = {"model.position.scaling": "yarn", "model.position.scaling_factor": 4.0}
 LLAMA3 = {"model.position.scaling": "llama3", "model.position.scaling_factor": 8.0}
 LINEAR_SCALING = {"model.position.scaling": "linear", "model.position.scaling_factor": 4.0}
+TUNED = {"job.kind": "finetune", "job.load_dir": "/base", "job.lora": {"rank": 8}}
 DRAFT = {"job.speculative": {"method": "draft-model", "checkpoint": "one", "model": "llama-3-8b"}}
 OPEN: Spec = {"layout": {}}
 FLAT: Spec = {**OPEN, "goals.limits": {"pp": {"max": 1}, "cp": {"max": 1}}}
@@ -251,6 +253,7 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"cluster\.storage\.write_gb_per_s", (), {"job.checkpoint_dir": "/save"}),
     (r"job\.speculative\.(tokens|acceptance)", (SERVICE,), {"job.speculative.method": "ngram"}),
     (r"job\.speculative\.(checkpoint|model)", (SERVICE,), DRAFT),
+    (r"job\.lora(\..*)?", (PLAIN,), TUNED),
     (r"job\.lora\..*", (SERVICE,), {"job.lora": {"adapters": {"one": "/one", "two": "/two"}}}),
     (r"job\.kv_offload\..*", (SERVICE,), {"job.kv_offload": {"size": "100GB"}}),
     (r"launch\.router_port", (SERVICE,), {"layout.replicas": 4}),

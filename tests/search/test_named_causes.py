@@ -62,7 +62,16 @@ def test_the_message_names_the_cause(
     assert found.finding.fix == fix
 
 
-@pytest.mark.parametrize("settings", [{"job.kind": "lora"}, {"job.lora": {"rank": 8}}])
-def test_lora_training_is_named_as_not_planned(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "code", "help"),
+    [
+        ({"job.kind": "lora"}, "X09", "for LoRA, set job.kind to finetune, and job.lora.rank"),
+        ({"job.lora": {"rank": 8}}, "X31", "set job.kind to finetune, and job.load_dir"),
+        ({"job.lora": {"adapters": {}}}, "X01", "with job.lora.rank and targets"),
+    ],
+)
+def test_a_mistake_about_lora_training_names_the_field_to_set(
+    settings: dict[str, Any], code: str, help: str
+) -> None:
     found = [one for one in parc.check(changed(BASE, settings)) if one.severity == "error"]
-    assert any("PARC plans no LoRA training" in one.finding.help for one in found)
+    assert any(one.code == f"PARC-{code}" and help in one.finding.help for one in found)

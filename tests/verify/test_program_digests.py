@@ -20,7 +20,7 @@ from parc.backends.registry import (
     serving_backend,
 )
 from parc.backends.torchtitan.verify_module import read_module
-from parc.compiler.ir import Plan, ServingPlan
+from parc.compiler.ir import LoraAdapters, Plan, ServingPlan
 from parc.compiler.verify.program_code import ProgramDigest, code_digest, program_digest
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import ROOT, Files, example, plan_of
@@ -49,6 +49,11 @@ def plans_of(backend: str) -> Iterator[Plan]:
         for word in WORDS[backend]:
             launch = replace(plan.problem.launch, program=word)
             yield replace(plan, problem=replace(plan.problem, launch=launch))
+        if "lora" in framework(plan.problem.framework).strategies:
+            lora = LoraAdapters(8, 16, 0.0, ("q_proj",))
+            job = replace(plan.problem.job, lora=lora)
+            launch = replace(plan.problem.launch, program="transformers")
+            yield replace(plan, problem=replace(plan.problem, job=job, launch=launch))
 
 
 def programs_of(backend: str) -> Files:

@@ -97,6 +97,10 @@ def program_rules(
 ) -> tuple[Rule, ...]:
     """Return rules (E10) for the model and the layout of the program that PARC emits."""
     kind = program_kind(problem, missing_parts)
+    # The decoder of accelerate is a class of transformers.
+    without = ("trainer",) if framework == "accelerate" else ("decoder", "trainer")
+    if problem.job.lora is not None and kind in without:
+        return (always_violated_rule("E10", ("launch.program",), _explain_adapters(framework)),)
     if kind == "trainer" and framework != "accelerate":
         return (always_violated_rule("E10", ("launch.program",), _explain_trainer(framework)),)
     if kind == "decoder":
@@ -191,6 +195,19 @@ def routes_to_train(model: Model) -> tuple[str, str]:
     )
 
 
+def _explain_adapters(framework: str) -> Finding:
+    # Trainer leaves saving to peft, whose get_peft_model_state_dict finds no adapter in blocks that
+    # are wrapped to recompute activations if the names of the state lack the wrapper (peft 0.21).
+    # Whether its checkpoints and its result are complete has not been tested.
+    return Finding(
+        message=f"the emitted program for {framework} trains LoRA adapters only with transformers",
+        label="PARC's own decoder has no adapters, and saving them with the Trainer is not tested",
+        help="valid: transformers, or the path of your program",
+        fix="launch.program: transformers",
+        targets=(framework,),
+    )
+
+
 def _explain_trainer(framework: str) -> Finding:
     other = "[accelerate, deepspeed, ...]" if framework == "deepspeed" else "[accelerate, ...]"
     return Finding(
@@ -257,3 +274,8 @@ def model_file(folder: str, plan: str, meta: bool = False, sizes: bool = False) 
     """
     values = {"plan": plan, "meta": meta, "sizes": sizes}
     return Artifact(f"{folder}/hf_model.py", render("torch", "hf_model.py.j2", values))
+
+
+def adapters_file(folder: str, plan: str) -> Artifact:
+    """Return ``<folder>/adapters.py``, which adds the LoRA adapters in the JSON file ``plan``."""
+    return Artifact(f"{folder}/adapters.py", render("torch", "adapters.py.j2", {"plan": plan}))

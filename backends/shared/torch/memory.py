@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.ir import Model, ProgramMemory, StateBytes
+from parc.compiler.ir import LoraAdapters, Model, ProgramMemory, StateBytes
 from parc.compiler.ir.program_memory import FRAGMENTATION as ONE_STREAM_FRAGMENTATION
 
 WORKSPACE_BYTES = 64.0 * 2**20
@@ -21,6 +21,9 @@ streams; with a bias of 1 % on 52 published readings of torchtitan."""
 EAGER_FRAGMENTATION = 0.14
 """The same for the decoders that PARC emits, which compute the loss in fp32 operator by operator;
 fitted to 46 runs on one H200."""
+FROZEN_NORM_COPIES = 2.0
+"""Largest number of 16-bit copies of the residual stream that a norm with a frozen weight saves: an
+fp32 copy of its input."""
 SHARED_INPUTS = 2.5
 """Mean number of matrix products that read the output of one norm: three after the attention norm
 (queries, keys, values), two after the MLP norm (gate, up)."""
@@ -136,3 +139,33 @@ def with_transformers_attention(program: ProgramMemory, model: Model) -> Program
         repeats_keys=True,
         replicated=replicated,
     )
+
+
+def with_adapters(program: ProgramMemory, lora: LoraAdapters | None) -> ProgramMemory:
+    """Return ``program`` if it trains only the LoRA adapters ``lora``.
+
+    All other weights are stored in 16 bit. Their linear layers save no input, and a norm whose
+    weight is frozen saves only its input, which transformers copies to fp32. Under DDP, autocast
+    converts the weights and the input of each adapter, which are in fp32.
+    """
+    if lora is None:
+        return program
+    copied, norm_copies = program.for_zero_stage(0), min(program.norm_copies, FROZEN_NORM_COPIES)
+    sharded = replace(
+        program,
+        name=f"{program.name} adapters",
+        frozen=StateBytes(2.0, 0.0, 0.0, gathered=2.0),
+        adapters=lora,
+        saved_bytes=0.0,
+        norm_copies=norm_copies,
+        head_input_bytes=2.0 * norm_copies,  # the input of the final norm
+    )
+    replicated = replace(
+        sharded,
+        name=f"{sharded.name} autocast",
+        state=copied.state,
+        separate_adapter_inputs=True,
+        fragmentation=copied.fragmentation,
+        replicated=None,
+    )
+    return replace(sharded, replicated=replicated)

@@ -5,6 +5,8 @@ Each ``fields.yaml`` refers to them by name.
 
 from __future__ import annotations
 
+from typing import Any
+
 from parc.backends.shared.torch.emitted_program import transformers_family, transformers_source
 from parc.backends.shared.torch.mesh import replicate_and_shard_sizes
 from parc.compiler.ir import Layout, Problem
@@ -41,6 +43,19 @@ def checkpoint_dir(problem: Problem, layout: Layout) -> str:
 def load_dir(problem: Problem, layout: Layout) -> str:
     """Return the folder of the checkpoint that training starts from; "" to start from scratch."""
     return problem.job.load_dir or ""
+
+
+def lora(problem: Problem, layout: Layout) -> dict[str, Any] | None:
+    """Return the LoRA adapters that the program trains; None if it trains all weights."""
+    adapters = problem.job.lora
+    if adapters is None:
+        return None
+    return {
+        "rank": adapters.rank,
+        "alpha": adapters.alpha,
+        "dropout": adapters.dropout,
+        "targets": list(adapters.targets),
+    }
 
 
 def hf_source(problem: Problem, layout: Layout) -> str | None:

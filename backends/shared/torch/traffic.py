@@ -14,6 +14,7 @@ from parc.compiler.ir import (
     FUSED_KERNELS,
     InputExchanges,
     KernelStack,
+    LoraAdapters,
     Model,
     PassBytes,
     ProgramTraffic,
@@ -28,11 +29,13 @@ selects the fastest kernel of the GPU. Index operators permute routed tokens."""
 FSDP2_COPIES = UnitCopies(
     gather_shard=6.0,
     gather_whole=4.0,
+    gather_frozen=4.0,
     reduce_whole=6.0,
     reduce_alone=8.0,
 )
 """Copies of FSDP2 with fp32 weights, 16-bit gathers and fp32 reductions (torch.distributed.fsdp,
-_fsdp_collectives.py): conversion of the shard (4 read, 2 written), copy out of the gathered buffer
+_fsdp_collectives.py): conversion of the shard (4 read, 2 written; 2 + 2 if it is stored in 16 bit),
+copy out of the gathered buffer
 (2 + 2), copy of 16-bit gradients into the fp32 input of the reduce-scatter (2 + 4), and copy of
 this input on a single rank (4 + 4)."""
 NO_CAST = PassBytes(0.0, 0.0)
@@ -124,6 +127,32 @@ def transformers_traffic(model: Model) -> ProgramTraffic:
         routed=TRANSFORMERS_ROUTED,
     )
     return _with_autocast(sharded, norm=PassBytes(41.0, 113.0), rotation=PassBytes(33.0, 55.0))
+
+
+ADAPTER_CAST = PassBytes(12.0, 12.0)
+"""Bytes per element of an adapter's input under autocast: peft converts it to fp32, the format of
+the adapter, and autocast back to 16 bit (peft 0.21, tuners_utils.py, _cast_input_dtype)."""
+FROZEN_NORM = 8.0
+"""Bytes per element that the backward pass of a norm of transformers does not move if its weight is
+frozen: the product that becomes the gradient of the weight (6), and its sum (2)."""
+
+
+def with_frozen_norms(traffic: ProgramTraffic, lora: LoraAdapters | None) -> ProgramTraffic:
+    """Return ``traffic`` of a transformers decoder if it trains only the LoRA adapters ``lora``.
+
+    Frozen weights and the residual stream are in 16 bit under DDP too.
+    """
+    if lora is None:
+        return traffic
+    norm, head_norm = (
+        PassBytes(each.forward, each.backward - FROZEN_NORM)
+        for each in (traffic.norm, traffic.head_norm)
+    )
+    sharded = replace(traffic, norm=norm, head_norm=head_norm)
+    replicated = replace(
+        sharded, cast=AUTOCAST, adapter_cast=ADAPTER_CAST, copies=None, replicated=None
+    )
+    return replace(sharded, replicated=replicated)
 
 
 def _with_autocast(sharded: ProgramTraffic, norm: PassBytes, rotation: PassBytes) -> ProgramTraffic:

@@ -10,8 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from parc.compiler.cost.counts.adapters import adapter_params
 from parc.compiler.cost.counts.params import indexer_params, low_rank_projection_weights
-from parc.compiler.ir import Convolution, LayerKind, LinearAttention, Mamba, Model, Problem
+from parc.compiler.ir import (
+    Convolution,
+    LayerKind,
+    LinearAttention,
+    LoraAdapters,
+    Mamba,
+    Model,
+    Problem,
+)
 from parc.compiler.ir.frozen import frozen
 
 CAUSAL = 0.5
@@ -206,8 +215,26 @@ def step_flops(problem: Problem) -> float:
 
     Recomputed activations are not counted.
     """
-    sequence = problem.job.sequence_length
-    return model_flops(problem.model, problem.job.global_batch * sequence, sequence)
+    sequence, lora = problem.job.sequence_length, problem.job.lora
+    tokens = problem.job.global_batch * sequence
+    if lora is None:
+        return model_flops(problem.model, tokens, sequence)
+    return _adapter_step_flops(problem.model, lora, tokens, sequence)
+
+
+def _adapter_step_flops(model: Model, lora: LoraAdapters, tokens: float, sequence: int) -> float:
+    """Return the FLOPs of a training step that trains only LoRA adapters.
+
+    Frozen weights need two products, the output and the gradient of the input; adapters and the
+    attention core need those of ``model_flops``. MTP layers are not part of such jobs.
+    """
+    flops = 2 * output_projection_flops(model, tokens)
+    for kind, count in Counter(model.layer_kinds).items():
+        layer = layer_flops(model, kind, tokens, sequence)
+        adapters = 2 * tokens * adapter_params(model, kind, lora)
+        frozen = layer.total - layer.attention_core
+        flops += count * (2 * frozen + 3 * (layer.attention_core + adapters))
+    return flops
 
 
 def model_flops_utilization(problem: Problem, seconds: float, world: int) -> float:

@@ -100,6 +100,12 @@ KERNEL_CALL = 1.0 / 3.0
 assumed, as for the calls of cuBLAS."""
 
 
+ADAPTER_FORWARD, ADAPTER_BACKWARD = 4.0, 6.0
+"""Operators of a LoRA adapter, recorded with a dispatch counter (peft 0.21, torch 2.13): two linear
+layers, the scaling and the addition; backward four products, the scaling and the sum of the two
+gradients of the input. Dropout adds one to each pass."""
+
+
 class LaunchFacts(NamedTuple):
     """Facts of a job and its layout on which the launches of a layer depend."""
 

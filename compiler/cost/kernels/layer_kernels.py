@@ -162,20 +162,22 @@ def mlp_gemm_shapes(model: Model, layout: Layout, tokens: float, width: float) -
 
 
 def gemm_forward_backward_seconds(
-    fit: GemmFit, shapes: list[GemmShape], sum_bytes: float
+    fit: GemmFit, shapes: list[GemmShape], sum_bytes: float | None
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of GEMMs with the given (m, n, k) shapes.
 
     The backward pass computes the gradients of input and weight. ``sum_bytes`` is the traffic per
     weight gradient in the kernel that computes it: 2 if it only writes the gradient in 16 bit, 8 if
-    it adds the gradient to a sum in fp32.
+    it adds the gradient to a sum in fp32; None for frozen weights, which have no gradient.
     """
     forward = backward = 0.0
     for m, n, k in shapes:
         slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0
         forward += slow_down * gemm_seconds(fit, m, n, k)
         # Gradients dA[m, k] = dC B^T with depth n, and transposed dB[n, k] = dC^T A with depth m.
-        backward += slow_down * (gemm_seconds(fit, m, k, n) + gemm_seconds(fit, n, k, m, sum_bytes))
+        backward += slow_down * gemm_seconds(fit, m, k, n)
+        if sum_bytes is not None:
+            backward += slow_down * gemm_seconds(fit, n, k, m, sum_bytes)
     return ForwardBackward(forward, backward)
 
 
@@ -287,7 +289,7 @@ def routed_rows(model: Model, layout: Layout, tokens: float) -> float:
 
 
 def expert_gemm_seconds(
-    fit: GemmFit, local: float, shapes: list[GemmShape], sum_bytes: float
+    fit: GemmFit, local: float, shapes: list[GemmShape], sum_bytes: float | None
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of the GEMMs of ``local`` equal experts.
 
@@ -301,7 +303,8 @@ def expert_gemm_seconds(
         slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0
         forward += slow_down * batched_gemm_seconds(fit, local, (m, n, k), OUTPUT_BYTES)
         backward += slow_down * batched_gemm_seconds(fit, local, (m, k, n), OUTPUT_BYTES)
-        backward += slow_down * batched_gemm_seconds(fit, local, (n, k, m), sum_bytes)
+        if sum_bytes is not None:
+            backward += slow_down * batched_gemm_seconds(fit, local, (n, k, m), sum_bytes)
     return ForwardBackward(forward, backward)
 
 

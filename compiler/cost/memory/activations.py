@@ -12,6 +12,7 @@ else 2.
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
+from parc.compiler.cost.memory.adapter_inputs import adapter_bytes
 from parc.compiler.cost.memory.saved_products import saved_product_bytes
 from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 from parc.compiler.ir.frozen import frozen
@@ -128,6 +129,7 @@ def layer_activations(
         matrix = program.score_gradients * _attention_matrix_bytes(model, layout, batch)
     # A norm's output is the input that the following linear layer saves.
     norm = program.saved_bytes * program.input_copies * inputs
+    own = adapter_bytes(model, kind, program) if program.adapters else (0.0, 0.0)
     # A norm that is fused with a projection counts to the module of the projection.
     fused = model.fused_norms(kind) if program.fused_norms else (False, False)
     products = saved_product_bytes(model, layout, kind, tokens, program)
@@ -141,9 +143,9 @@ def layer_activations(
         layernorm=(kind.sub_layers - sum(fused)) * norm,
         residual=kind.sub_layers * (stream * norm_copies + program.hidden_dropout) * elements,
         core_attn=core,
-        attention=mixer + fused[0] * norm,
+        attention=mixer + fused[0] * norm + tokens * own[0],
         mla_up_proj=up_projection,
-        mlp=parts[0] + fused[1] * norm,
+        mlp=parts[0] + fused[1] * norm + tokens * own[1],
         moe_act=parts[1],
         moe=parts[2],
         shared_experts=parts[3],

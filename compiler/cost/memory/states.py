@@ -7,7 +7,7 @@ from math import ceil
 from parc.compiler.cost.counts.params import extra_params
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
-from parc.compiler.ir import Layout, ProgramMemory
+from parc.compiler.ir import Layout, ProgramMemory, StateBytes
 
 HALF_WEIGHT = 2.0
 """Bytes per parameter of a weight that FSDP2 has gathered in 16 bits."""
@@ -25,17 +25,39 @@ def weight_gradient_optimizer_bytes(
     """
     # Only ranks over which one copy of the optimizer state is sharded divide the bytes: with hybrid
     # sharding or several optimizer instances, dp_shard replaces dp.
-    dense, expert = cost_model.stage_parameters(layout, load)
+    trained = cost_model.trained_stage_parameters(layout, load)
+    weights, gradients, optimizer = _state_bytes(layout, program.state, trained)
+    weights += table_excess_bytes(cost_model, layout, load, program)
+    if layout.zero_stage >= 2 and accumulates_whole_gradients(cost_model, layout, program):
+        gradients = program.state.unreduced * sum(trained)
+    weights += frozen_weight_bytes(cost_model, layout, load, program)
+    return weights, gradients, optimizer
+
+
+def frozen_weight_bytes(
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
+    """Return the bytes of weights without gradients on one rank of a stage; 0 without LoRA."""
+    if program.frozen is None:
+        return 0.0
+    return _state_bytes(layout, program.frozen, cost_model.stage_parameters(layout, load))[0]
+
+
+def _state_bytes(
+    layout: Layout, state: StateBytes, parameters: tuple[float, float]
+) -> tuple[float, float, float]:
+    """Return the bytes of (weights, gradients, optimizer state) of ``parameters`` on one rank.
+
+    ``parameters`` is (number of dense parameters, number of routed-expert parameters).
+    """
+    dense, expert = parameters
     shards, expert_shards = layout.optimizer_shards
     stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
-    first = program.state.bytes_on_rank(stage, shards, *kept)
-    second = program.state.bytes_on_rank(stage, expert_shards, *kept) if expert else first
+    first = state.bytes_on_rank(stage, shards, *kept)
+    second = state.bytes_on_rank(stage, expert_shards, *kept) if expert else first
     weights, gradients, optimizer = (
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
-    weights += table_excess_bytes(cost_model, layout, load, program)
-    if layout.zero_stage >= 2 and accumulates_whole_gradients(cost_model, layout, program):
-        gradients = program.state.unreduced * (dense + expert)
     return weights, gradients, optimizer
 
 
@@ -102,9 +124,23 @@ def table_gradients(
 
 
 def largest_layer_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
-    """Return the number of parameters on a rank of the largest layer of a stage."""
+    """Return the number of parameters on a rank of the largest layer of a stage.
+
+    LoRA adapters are included.
+    """
     kinds = load.layers_by_kind(cost_model.problem.model)
-    return max((sum(cost_model.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
+    sizes = (
+        sum(cost_model.layer_parameters(kind, layout)) + cost_model.adapter_parameters(kind)
+        for kind in kinds
+    )
+    return max(sizes, default=0.0)
+
+
+def largest_layer_gradients(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
+    """Return the largest number of gradients on a rank of one layer of a stage."""
+    kinds = load.layers_by_kind(cost_model.problem.model)
+    sizes = (sum(cost_model.trained_layer_parameters(kind, layout)) for kind in kinds)
+    return max(sizes, default=0.0)
 
 
 def table_excess_bytes(
@@ -214,6 +250,9 @@ def low_precision_copy_bytes(
     """
     if not program.state.cast or (layout.zero_stage >= 3 and not program.keeps_casts):
         return 0.0
+    if program.frozen is not None:
+        # Frozen weights are stored in 16 bit; only adapters are converted.
+        return program.state.cast * sum(cost_model.trained_stage_parameters(layout, load))
     dense, expert = cost_model.stage_parameters(layout, load)
     # Vocabulary matrices are not cast, unless configured.
     uncast = table_parameters(cost_model, layout, load)
@@ -233,7 +272,7 @@ def optimizer_step_bytes(
     """
     if not program.state.step or layout.offload.optimizer != "none":
         return 0.0
-    dense, expert = cost_model.stage_parameters(layout, load)
+    dense, expert = cost_model.trained_stage_parameters(layout, load)
     shards = expert_shards = 1
     if layout.zero_stage:
         shards, expert_shards = layout.optimizer_shards

@@ -10,6 +10,7 @@ from parc.compiler.cost.memory.states import (
     HALF_WEIGHT,
     gathered_weight_bytes,
     keeps_root_gathered,
+    largest_layer_gradients,
     largest_layer_parameters,
     table_gradients,
     table_parameters,
@@ -82,7 +83,8 @@ def stream_pool_bytes(
     layer = largest_layer_parameters(cost_model, layout, load)
     root = _root_parameters(cost_model, layout, load, program)
     # The rank's shard of reduced gradients, until it is added to those of earlier micro-batches.
-    reduced = program.reduced_bytes * max(root, layer) / shards
+    trained = largest_layer_gradients(cost_model, layout, load)
+    reduced = program.reduced_bytes * max(_root_gradients(program, root), trained) / shards
     reduced *= _accumulates_gradients(cost_model, layout)
     if layout.pp > 1:
         reduced = _pipeline_gradient_bytes(cost_model, layout, load, program)
@@ -104,7 +106,7 @@ def _pipeline_gradient_bytes(
 
     A pipeline accumulates whole gradients until then, which are not in the stream of reductions.
     """
-    dense, expert = cost_model.stage_parameters(layout, load)
+    dense, expert = cost_model.trained_stage_parameters(layout, load)
     shards, expert_shards = layout.optimizer_shards
     return program.reduced_bytes * (dense / shards + expert / expert_shards)
 
@@ -115,6 +117,11 @@ def _root_parameters(
     """Return the parameters of the largest FSDP unit with vocabulary matrices."""
     tables = table_parameters(cost_model, layout, load)
     return tables if program.root_bytes or not _is_untied(cost_model, load) else tables / 2
+
+
+def _root_gradients(program: ProgramMemory, parameters: float) -> float:
+    """Return the gradients of ``parameters`` of vocabulary matrices, which LoRA never trains."""
+    return 0.0 if program.frozen is not None else parameters
 
 
 def _is_untied(cost_model: CostModel, load: StageContents) -> bool:
@@ -139,16 +146,18 @@ def _unit_bytes(
     logits = logits_bytes(cost_model, layout, load, program)
     layer = largest_layer_parameters(cost_model, layout, load)
     head = load.loss * _head_parameters(cost_model, layout, load)
+    trained = largest_layer_gradients(cost_model, layout, load)
+    head_gradients = HALF_GRADIENT * _root_gradients(program, head)
     in_root = keeps_root_gathered(cost_model, load, program)
     weights = HALF_WEIGHT * (layout.zero_stage == 3)
     # The root unit of both tables stays gathered, and reduces its gradients last.
     own = 0.0 if in_root else (program.head_unit_bytes or weights) * head
-    waits = HALF_GRADIENT * head * in_root
+    waits = head_gradients * in_root
     gradient = logits * LOGIT_GRADIENT / program.loss_bytes / program.loss_parts
     moments = (
         logits + own,
-        gradient + max(own, weights * head * (not in_root) + HALF_GRADIENT * head),
-        working + (weights + HALF_GRADIENT) * layer + waits,
+        gradient + max(own, weights * head * (not in_root) + head_gradients),
+        working + weights * layer + HALF_GRADIENT * trained + waits,
         *(each - kept for each in _reductions(cost_model, layout, load, program, kept)),
     )
     return max(0.0, max(moments) - max(logits, working))
@@ -165,7 +174,7 @@ def _reductions(
     of bytes that the layers save.
     """
     layer = largest_layer_parameters(cost_model, layout, load)
-    root = _root_parameters(cost_model, layout, load, program)
+    root = _root_gradients(program, _root_parameters(cost_model, layout, load, program))
     shard = program.reduced_bytes / (layout.dp_shard * layout.cp)
     shard *= _accumulates_gradients(cost_model, layout)
     each = program.reduced_bytes + max(HALF_GRADIENT, shard)
@@ -174,9 +183,11 @@ def _reductions(
         # The weights of the layer before are gathered.
         first += HALF_WEIGHT * layer * (load.layers > 1)
     if keeps_root_gathered(cost_model, load, program):
-        first += HALF_GRADIENT * _head_parameters(cost_model, layout, load)
+        head = _head_parameters(cost_model, layout, load)
+        first += HALF_GRADIENT * _root_gradients(program, head)
     root_weights = gathered_weight_bytes(cost_model, layout, load, program)
-    return first + each * layer, each * root - root_weights
+    trained = largest_layer_gradients(cost_model, layout, load)
+    return first + each * trained, each * root - root_weights
 
 
 def _head_parameters(cost_model: CostModel, layout: Layout, load: StageContents) -> float:
@@ -220,12 +231,15 @@ def _single_rank_bytes(
         # The weights of the layer before are gathered, and those of the root if it has both tables.
         first += HALF_WEIGHT * (layer * (load.layers > 1) + root * bool(program.root_bytes))
     if program.root_bytes:
-        first += HALF_GRADIENT * _head_parameters(cost_model, layout, load)
+        head = _head_parameters(cost_model, layout, load)
+        first += HALF_GRADIENT * _root_gradients(program, head)
     peak = kept + max(logits, working)
+    trained = largest_layer_gradients(cost_model, layout, load)
+    root = _root_gradients(program, root)
     shard = program.reduced_bytes * _accumulates_gradients(cost_model, layout)
     return _PeakIncrease(
         *(
-            max(0.0, first + each * layer - peak, each * root - peak)
+            max(0.0, first + each * trained - peak, each * root - peak)
             for each in (
                 program.reduced_bytes + max(HALF_GRADIENT, shard),
                 program.reduced_bytes + HALF_GRADIENT,

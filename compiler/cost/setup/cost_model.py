@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from parc.backends.base import Framework, GraphCapture
 from parc.compiler.cost.counts import params
+from parc.compiler.cost.counts.adapters import adapter_params
 from parc.compiler.cost.kernels.gemm import GemmFit
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.cost.kernels.layer_kernels import ForwardBackward
@@ -279,6 +280,32 @@ class CostModel:
             ("parameters", kind, degrees),
             lambda: params.layer_kind_params_on_rank(self.problem.model, kind, degrees),
         )
+
+    def adapter_parameters(self, kind: LayerKind) -> int:
+        """Return the number of parameters of the LoRA adapters of one layer; 0 without LoRA."""
+        lora, model = self.problem.job.lora, self.problem.model
+        if lora is None:
+            return 0
+        return self.cached(("adapters", kind), lambda: adapter_params(model, kind, lora))
+
+    def trained_layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
+        """Return (number of dense, number of routed-expert) parameters of a layer with gradients.
+
+        With LoRA, these are the adapters. Otherwise they are those of ``layer_parameters``.
+        """
+        if self.problem.job.lora is None:
+            return self.layer_parameters(kind, layout)
+        return self.adapter_parameters(kind), 0.0
+
+    def trained_stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
+        """Return (number of dense, number of routed-expert) parameters of a stage with gradients.
+
+        With LoRA, these are the adapters. Otherwise they are those of ``stage_parameters``.
+        """
+        if self.problem.job.lora is None:
+            return self.stage_parameters(layout, load)
+        kinds = load.layers_by_kind(self.problem.model).items()
+        return sum(count * self.adapter_parameters(kind) for kind, count in kinds), 0.0
 
     def shared_layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
         """Return the parameters of one layer that gtp and egtp divide: (dense, routed experts).

@@ -1,8 +1,8 @@
-"""Time and traffic of gradients: accumulation over micro-batches, reduction over replicas."""
+"""Time and traffic of gradients: reduction over replicas, and gathers of weights."""
 
 from __future__ import annotations
 
-from parc.compiler.cost.kernels.gemm import OUTPUT_BYTES, overlapped_seconds
+from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.memory.states import table_parameters
 from parc.compiler.cost.setup.cost_model import CostModel
@@ -17,44 +17,11 @@ from parc.compiler.ir import Layout
 
 SIXTEEN_BIT = 2.0
 """Bytes per parameter of weights in bf16 and fp16."""
-SEPARATE_BYTES = 10
-"""Bytes moved per gradient if a separate kernel adds it: the sum is read and written in 32 bit, the
-gradient is read in 16 bit. The same number is used for bf16 and fp16, because matched runs of
-BigScience take only 1 % longer in bf16 than in fp16."""
 OVERLAP_NORM = 3.0
 """Norm that combines traffic and computation (1: sum, 8: about the maximum). With this norm, part
 of the traffic is exposed even if it takes less time than the computation."""
 ALWAYS_EXPOSED = 0.05
 """Fraction of the traffic that is always exposed: about one bucket of gradients or parameters."""
-
-
-def gradient_accumulation_seconds(
-    cost_model: CostModel, layout: Layout, parameters: float
-) -> float:
-    """Return the time in seconds of kernels that only add the gradients of one micro-batch.
-
-    ``parameters`` is the number of gradients. The result is 0 if the GEMMs that compute the
-    gradients add them, or if gradients are sharded (ZeRO 2 and 3) and their sum is small.
-    """
-    if layout.zero_stage > 1 or not cost_model.efficiency.separate_sums:
-        return 0.0
-    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
-    return cost_model.efficiency.accumulate * SEPARATE_BYTES * parameters / rate
-
-
-def gradient_sum_bytes(cost_model: CostModel, layout: Layout) -> float:
-    """Return the traffic per weight gradient in the GEMM that computes it, in bytes.
-
-    The GEMM adds the gradient to the sum of the step, which it reads and writes (Megatron's fused
-    gradient accumulation). Otherwise it writes the gradient in 16 bit.
-    """
-    # Sharded gradients are reduced first, so that their sum is small.
-    if layout.zero_stage > 1 or cost_model.efficiency.separate_sums:
-        return OUTPUT_BYTES
-    # Ranks that share weights reduce the gradient of each micro-batch before they add it.
-    if layout.gtp > 1:
-        return cost_model.problem.job.gradient_bytes
-    return 2 * cost_model.problem.job.gradient_bytes
 
 
 def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
@@ -84,7 +51,25 @@ def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, f
             gathered_once = gathers_weights_once(cost_model, layout)
             factor = grad * count + 2.0 if gathered_once else factor * count
     dense, expert = largest_stage_parameters(cost_model, layout)
+    if cost_model.problem.job.lora is not None:
+        return _adapter_exchange_bytes(cost_model, layout), 0.0
     return factor * dense, factor * expert
+
+
+def _adapter_exchange_bytes(cost_model: CostModel, layout: Layout) -> float:
+    """Return the bytes per step that a rank exchanges in the data-parallel group with LoRA.
+
+    ZeRO stages 2 and 3 gather frozen weights and adapters, and scatter the gradients of adapters.
+    Without sharding, only these gradients are all-reduced.
+    """
+    grad, trained = cost_model.problem.job.gradient_bytes, trained_parameters(cost_model, layout)[0]
+    if layout.zero_stage < 2:
+        return 2 * grad * trained
+    gathers = 2 if layout.zero_stage == 3 else 1
+    weights = SIXTEEN_BIT * sum(largest_stage_parameters(cost_model, layout))
+    scattered = scattered_gradient_bytes(cost_model) if layout.zero_stage == 3 else grad
+    rounds = layout.micro_batches(cost_model.problem.job.global_batch)
+    return rounds * (gathers * weights + scattered * trained)
 
 
 def scattered_gradient_bytes(cost_model: CostModel) -> float:
@@ -100,7 +85,7 @@ def replica_bytes(cost_model: CostModel, layout: Layout) -> float:
         return 0.0
     groups, (dense, expert) = (
         cost_model.group_spans(layout),
-        largest_stage_parameters(cost_model, layout),
+        trained_parameters(cost_model, layout),
     )
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
     repeated = exchanges_per_micro_batch(cost_model, layout)
@@ -113,9 +98,21 @@ def replica_bytes(cost_model: CostModel, layout: Layout) -> float:
 def largest_stage_parameters(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return (number of dense, number of routed-expert) parameters of the largest pipeline stage.
 
+    The numbers are counted per rank. LoRA adapters are included.
+    """
+    load = _largest_stage(cost_model, layout)
+    dense, expert = cost_model.stage_parameters(layout, load)
+    if cost_model.problem.job.lora is not None:
+        dense += cost_model.trained_stage_parameters(layout, load)[0]
+    return dense, expert
+
+
+def trained_parameters(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
+    """Return (number of dense, number of routed-expert) gradients of the largest pipeline stage.
+
     The numbers are counted per rank.
     """
-    return cost_model.stage_parameters(layout, _largest_stage(cost_model, layout))
+    return cost_model.trained_stage_parameters(layout, _largest_stage(cost_model, layout))
 
 
 def _largest_stage(cost_model: CostModel, layout: Layout) -> StageContents:
@@ -139,6 +136,10 @@ def gathered_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]
     """
     load = _largest_stage(cost_model, layout)
     dense, expert = cost_model.stage_parameters(layout, load)
+    if cost_model.problem.job.lora is not None:
+        # Only FSDP2 shards frozen weights, which the optimizer does not change.
+        sharded = largest_stage_parameters if layout.zero_stage >= 2 else trained_parameters
+        dense, expert = sharded(cost_model, layout)
     sent = memory_model_at_zero_stage(cost_model, layout.zero_stage).state.sent
     if layout.zero_stage != 1 or sent == SIXTEEN_BIT:
         return SIXTEEN_BIT * dense, SIXTEEN_BIT * expert
@@ -183,7 +184,7 @@ def _gradient_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
     """
     grad = cost_model.problem.job.gradient_bytes
     groups, links = cost_model.group_spans(layout), cost_model.links
-    dense, expert = largest_stage_parameters(cost_model, layout)
+    dense, expert = trained_parameters(cost_model, layout)
     if keeps_whole_gradients(cost_model, layout):
         seconds = whole_reduction_seconds(cost_model, dense, groups.dp_cp)
         return seconds + whole_reduction_seconds(cost_model, expert, groups.edp)
@@ -209,7 +210,7 @@ def replica_all_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
     grad = cost_model.problem.job.gradient_bytes
     groups, (dense, expert) = (
         cost_model.group_spans(layout),
-        largest_stage_parameters(cost_model, layout),
+        trained_parameters(cost_model, layout),
     )
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
     return cost_model.links.collective_seconds("all_reduce", grad * part, groups.dp_replicate)
@@ -327,7 +328,7 @@ def _gradient_scatter_seconds(cost_model: CostModel, layout: Layout) -> float:
     With the quantized gradients of ZeRO++, gradients have 4 bit.
     """
     groups, links = cost_model.group_spans(layout), cost_model.links
-    dense, expert = largest_stage_parameters(cost_model, layout)
+    dense, expert = trained_parameters(cost_model, layout)
     quantized = layout.zero_plus.quantized_gradients
     each = 0.5 if quantized else scattered_gradient_bytes(cost_model)
     seconds = links.collective_seconds("reduce_scatter", each * dense, groups.dp_shard_cp)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from parc.compiler.cost.counts.adapters import adapted_widths
 from parc.compiler.cost.counts.launches import (
+    ADAPTER_BACKWARD,
+    ADAPTER_FORWARD,
     COLLECTIVE_LAUNCHES,
     UNIT_BACKWARD,
     UNIT_FORWARD,
@@ -29,7 +32,19 @@ def host_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> Forw
     forward = launch_seconds(cost_model, layout, kind)
     kernels = ForwardBackward(forward, BACKWARD_LAUNCH * forward)
     calls = collective_launch_seconds(cost_model, layout, kind)
-    return kernels + calls + _unit_launch_seconds(cost_model, layout)
+    adapters = _adapter_launch_seconds(cost_model, kind)
+    return kernels + calls + adapters + _unit_launch_seconds(cost_model, layout)
+
+
+def _adapter_launch_seconds(cost_model: CostModel, kind: LayerKind) -> ForwardBackward:
+    """Return the seconds that the host takes to launch the LoRA adapters of a layer."""
+    lora = cost_model.problem.job.lora
+    if lora is None:
+        return NOTHING
+    count = len(adapted_widths(cost_model.problem.model, kind, lora))
+    dropout = 1.0 if lora.dropout else 0.0
+    launches = ForwardBackward(ADAPTER_FORWARD + dropout, ADAPTER_BACKWARD + dropout)
+    return launches.scaled(count * cost_model.efficiency.launch_seconds)
 
 
 def launch_seconds(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:

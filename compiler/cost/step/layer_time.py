@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from parc.compiler.cost.kernels.adapters import adapter_gemm_shapes, adapter_traffic_bytes
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR, flash_attention_2_factor
 from parc.compiler.cost.kernels.layer_kernels import (
     NOTHING,
@@ -22,7 +23,8 @@ from parc.compiler.cost.kernels.recurrence import SCAN_BACKWARD, recurrence_of_l
 from parc.compiler.cost.kernels.scaling import cast_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
-from parc.compiler.cost.step.gradients import (
+from parc.compiler.cost.step.gradient_sums import (
+    base_gradient_bytes,
     gradient_accumulation_seconds,
     gradient_sum_bytes,
 )
@@ -168,7 +170,7 @@ def _computation(cost_model: CostModel, layout: Layout, kind: LayerKind) -> _Com
     )
     forward, backward, operators = work.total.forward, work.total.backward, work.operators
     backward += gradient_accumulation_seconds(
-        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
+        cost_model, layout, sum(cost_model.trained_layer_parameters(kind, layout))
     )
     if layout.shares_weights:
         backward += gradient_sum_seconds(cost_model, layout, kind)
@@ -185,8 +187,10 @@ def _dense_computation(cost_model: CostModel, layout: Layout, kind: LayerKind) -
     job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     tokens = layout.tokens(job.sequence_length)
     shapes = _gemm_shapes(cost_model, layout, kind, tokens)
-    summed = gradient_sum_bytes(cost_model, layout)
-    passes = [_cached_gemm_seconds(cost_model, shape, summed) for shape in shapes]
+    base, summed = base_gradient_bytes(cost_model, layout), gradient_sum_bytes(cost_model, layout)
+    passes = [_cached_gemm_seconds(cost_model, shape, base) for shape in shapes]
+    adapters = adapter_gemm_shapes(model, job.lora, kind, tokens)
+    passes += [_cached_gemm_seconds(cost_model, shape, summed) for shape in adapters]
     gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
     core = attention_core_seconds(cost_model, layout, kind)
     scan = _recurrence_seconds(cost_model, layout, kind, tokens)
@@ -210,16 +214,19 @@ def layer_traffic(cost_model: CostModel, layout: Layout, kind: LayerKind) -> For
     problem = cost_model.problem
     tokens, traffic = layout.tokens(problem.job.sequence_length), cost_model.traffic(layout)
     moved = element_wise_bytes(problem.model, layout, kind, tokens, traffic)
-    copied = exchange_copy_bytes(cost_model, layout, kind)
-    return ForwardBackward(moved.forward + copied.forward, moved.backward + copied.backward)
+    adapters = adapter_traffic_bytes(
+        problem.model, problem.job.lora, kind, tokens, traffic.adapter_cast
+    )
+    return moved + exchange_copy_bytes(cost_model, layout, kind) + adapters
 
 
 def _cached_gemm_seconds(
-    cost_model: CostModel, shape: GemmShape, sum_bytes: float
+    cost_model: CostModel, shape: GemmShape, sum_bytes: float | None
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of a GEMM of shape (m, n, k) in a step.
 
-    ``sum_bytes`` is the traffic per weight gradient. The times are computed once per shape.
+    ``sum_bytes`` is the traffic per weight gradient; None for a frozen weight. The times are
+    computed once per shape.
     """
     # Many layers and layouts have GEMMs of the same shape.
     return cost_model.cached(
@@ -354,10 +361,11 @@ def _output_head_seconds(cost_model: CostModel, layout: Layout, tokens: float) -
     model, row = cost_model.problem.model, cost_model.efficiency
     vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp) / layout.tp
     # Rows of the padded vocabulary are computed too.
-    shape, sum_bytes = (tokens, vocab, model.hidden), gradient_sum_bytes(cost_model, layout)
+    shape, sum_bytes = (tokens, vocab, model.hidden), base_gradient_bytes(cost_model, layout)
     gemm = gemm_forward_backward_seconds(cost_model.head_gemm, [shape], sum_bytes)
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     moved = row.stream * cost_model.traffic(layout).logit_bytes * tokens * vocab / rate
-    added = gradient_accumulation_seconds(cost_model, layout, vocab * model.hidden)
+    trained = 0.0 if cost_model.problem.job.lora else vocab * model.hidden
+    added = gradient_accumulation_seconds(cost_model, layout, trained)
     added += exposed_table_seconds(cost_model, layout, gemm)
     return row.gemm * (gemm.forward + gemm.backward) + moved + added

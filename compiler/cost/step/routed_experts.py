@@ -14,7 +14,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
 )
 from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.step.gradients import gradient_sum_bytes
+from parc.compiler.cost.step.gradient_sums import base_gradient_bytes
 from parc.compiler.ir import Experts, Layout, PassBytes
 from parc.compiler.ir.problem import Job
 
@@ -91,7 +91,7 @@ def _grouped_gemm_seconds(cost_model: CostModel, layout: Layout, tokens: float) 
     assert model.experts is not None
     shapes = expert_gemm_shapes(model, layout, tokens)
     local = model.experts.count / layout.ep
-    sum_bytes = gradient_sum_bytes(cost_model, layout)
+    sum_bytes = base_gradient_bytes(cost_model, layout)
     return cost_model.cached(
         ("grouped", local, sum_bytes, *shapes),
         lambda: cost_model.step_gemm_seconds(

@@ -21,7 +21,7 @@ from parc.compiler.cost.step.gradients import (
     final_reduce_seconds,
     gathers_weights_once,
     gradient_overlap_fraction,
-    largest_stage_parameters,
+    trained_parameters,
     weight_gather_seconds,
 )
 from parc.compiler.cost.step.offload import offloaded_update_seconds, shard_parameters
@@ -222,7 +222,7 @@ def optimizer_seconds(cost_model: CostModel, layout: Layout) -> float:
 
     Unless the optimizer is offloaded, Adam reads and writes the rank's shard at memory bandwidth.
     """
-    parameters, row = largest_stage_parameters(cost_model, layout), cost_model.efficiency
+    parameters, row = trained_parameters(cost_model, layout), cost_model.efficiency
     seconds = row.step_seconds
     if gathers_weights_once(cost_model, layout):
         seconds += weight_gather_seconds(cost_model, layout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.cost.setup.cost_model import CostModel
-from parc.compiler.cost.step.gradients import largest_stage_parameters
+from parc.compiler.cost.step.gradients import largest_stage_parameters, trained_parameters
 from parc.compiler.ir import Layout, ProgramTraffic
 
 
@@ -23,6 +23,8 @@ def weight_copy_seconds(cost_model: CostModel, layout: Layout, micro_batches: in
         weights * copied_bytes_per_weight(traffic, layout.zero_stage, span.size, micro_batches > 1)
         for weights, span in zip(parts, (groups.dp_shard_cp, groups.edp_shard), strict=True)
     )
+    if cost_model.problem.job.lora is not None:
+        moved = _bytes_moved_with_adapters(cost_model, layout, traffic, micro_batches > 1)
     rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     return micro_batches * cost_model.efficiency.stream * moved / rate
 
@@ -44,3 +46,22 @@ def copied_bytes_per_weight(
     gathers = 2 if zero_stage == 3 else 1
     moved += gathers * (copies.gather_shard / ranks + copies.gather_whole)
     return moved + copies.reduce_whole + (copies.reduce_alone if ranks == 1 else 0.0)
+
+
+def _bytes_moved_with_adapters(
+    cost_model: CostModel, layout: Layout, traffic: ProgramTraffic, several: bool
+) -> float:
+    """Return the bytes that a rank moves in one micro-batch for frozen weights and LoRA adapters.
+
+    Frozen weights are only gathered. They are stored in the format in which they are gathered, and
+    autocast does not convert them.
+    """
+    ranks = cost_model.group_spans(layout).dp_shard_cp.size
+    trained = trained_parameters(cost_model, layout)[0]
+    moved = trained * copied_bytes_per_weight(traffic, layout.zero_stage, ranks, several)
+    copies = traffic.copies
+    if copies is None or layout.zero_stage < 2:
+        return moved
+    gathers = 2 if layout.zero_stage == 3 else 1
+    frozen = sum(largest_stage_parameters(cost_model, layout)) - trained
+    return moved + gathers * frozen * (copies.gather_frozen / ranks + copies.gather_whole)

@@ -47,8 +47,10 @@ def check(case: Case, verdict: Verdict) -> None:
         sys.path.insert(0, str(Path(folder, case["program"])))
         layer, rest = LAYERS[case["program"]](Path(folder, case["program"]))
     autocast = case["autocast"]
+    adapted = any(not weight.requires_grad for weight in layer.parameters())
     for weight in layer.parameters():
-        weight.data = weight.data.to(torch.float32 if autocast else torch.bfloat16)
+        wide = autocast and (weight.requires_grad or not adapted)
+        weight.data = weight.data.to(torch.float32 if wide else torch.bfloat16)
     batch, length = case["tokens"]
     hidden = case["hidden"]
     stream = torch.randn(batch, length, hidden, dtype=next(layer.parameters()).dtype)
@@ -131,8 +133,13 @@ def transformers_layer(folder: Path) -> Built:
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
 
-    config = json.loads((folder / "job.json").read_text("utf-8"))["model"]
-    decoder = AutoModelForCausalLM.from_config(LlamaConfig(**config, use_cache=False)).model
+    job = json.loads((folder / "job.json").read_text("utf-8"))
+    whole = AutoModelForCausalLM.from_config(LlamaConfig(**job["model"], use_cache=False))
+    decoder = whole.model
+    if "lora" in job:
+        from adapters import add_adapters
+
+        add_adapters(whole)  # changes the layers in place
 
     def rest(length: int) -> dict[str, Any]:
         x = torch.zeros(1, length, 1, dtype=next(decoder.layers[0].parameters()).dtype)

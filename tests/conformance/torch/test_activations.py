@@ -8,6 +8,8 @@ import pytest
 
 from parc.backends.registry import framework
 from parc.backends.shared.torch.traffic import TRANSFORMERS_ROUTED
+from parc.compiler.cost.counts.adapters import adapter_params
+from parc.compiler.cost.kernels.adapters import adapter_traffic_bytes
 from parc.compiler.cost.kernels.layer_kernels import element_wise_bytes
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
@@ -24,6 +26,9 @@ PROGRAMS = {
     "fsdp, DDP": (["fsdp", "torchrun"], 0),
     "accelerate": (["accelerate", "torchrun"], 3),
     "accelerate, DDP": (["accelerate", "torchrun"], 0),
+    "accelerate, LoRA": (["accelerate", "torchrun"], 3),
+    "accelerate, LoRA of attention": (["accelerate", "torchrun"], 3),
+    "accelerate, LoRA, DDP": (["accelerate", "torchrun"], 0),
     "deepspeed": (["deepspeed", "torchrun"], 1),
     "torchtitan": (["torchtitan", "torchrun"], 3),
 }
@@ -33,7 +38,10 @@ PROGRAMS = {
 def spec_of(name: str) -> dict[str, Any]:
     """Return a spec with two layers on one node, without recomputation."""
     emit, zero_stage = PROGRAMS[name]
-    job = {"gradient_precision": "bf16"} if name == "accelerate" else {}
+    job: dict[str, Any] = {"gradient_precision": "bf16"} if name == "accelerate" else {}
+    if "LoRA" in name:
+        targets = "attention" if "attention" in name else "all-linear"
+        job = {"kind": "finetune", "load_dir": "/base", "lora": {"rank": 16, "targets": targets}}
     return {
         "parc": 1,
         "name": "tiny",
@@ -90,7 +98,9 @@ def test_the_memory_model_counts_the_bytes_that_autograd_saves(
     assert verdict["accepted"], verdict
     tables = 4 * 4 * LENGTH * SIZES["head_dim"] // 2 if name == "deepspeed" else 0
     assert verdict["activations"] == layer.total + tables  # each layer builds its rotary tables
-    assert verdict["weights"] == program.state.cast * LINEAR_PARAMETERS
+    lora = plan.problem.job.lora
+    cast = adapter_params(plan.problem.model, DENSE, lora) if lora else LINEAR_PARAMETERS
+    assert verdict["weights"] == program.state.cast * cast
 
 
 HIDDEN, KEYS = SIZES["hidden"], SIZES["kv_heads"] * SIZES["head_dim"]
@@ -108,7 +118,9 @@ def test_the_cost_model_counts_the_bytes_that_element_wise_operators_move(
     cost_model = cost_model_for(plan.problem, framework(plan.problem.framework))
     traffic, model = cost_model.traffic(plan.layout), plan.problem.model
     moved = element_wise_bytes(model, plan.layout, DENSE, BATCH * LENGTH, traffic)
-    weights = sum(cost_model.layer_parameters(DENSE, plan.layout))
+    weights = sum(cost_model.trained_layer_parameters(DENSE, plan.layout))
+    lora, cast = plan.problem.job.lora, traffic.adapter_cast
+    moved += adapter_traffic_bytes(model, lora, DENSE, BATCH * LENGTH, cast)
     forward, backward = verdict["traffic"]
     assert forward == pytest.approx(moved.forward + traffic.cast.forward * weights, rel=0.03)
     assert backward == pytest.approx(moved.backward + traffic.cast.backward * weights, rel=0.03)

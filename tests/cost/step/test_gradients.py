@@ -16,6 +16,10 @@ from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, si
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import Links
+from parc.compiler.cost.step.gradient_sums import (
+    gradient_accumulation_seconds,
+    gradient_sum_bytes,
+)
 from parc.compiler.cost.step.gradients import (
     ALWAYS_EXPOSED,
     _gradient_reduce_seconds,
@@ -25,9 +29,7 @@ from parc.compiler.cost.step.gradients import (
     exposed_seconds,
     exposed_seconds_of_step,
     gathered_bytes,
-    gradient_accumulation_seconds,
     gradient_overlap_fraction,
-    gradient_sum_bytes,
     largest_stage_parameters,
 )
 from parc.compiler.cost.step.layer_time import layer_time

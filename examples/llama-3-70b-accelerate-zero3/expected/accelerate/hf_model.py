@@ -5,13 +5,14 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from start import pretrained_weights
+from start import ADAPTERS, pretrained_weights
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel
 
 PLAN = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
 MODEL = PLAN["model"]
 SIZES = {"num_hidden_layers": "layers", "hidden_size": "hidden", "vocab_size": "vocab"}
+STORED = torch.bfloat16 if ADAPTERS else torch.float32  # format of weights; adapters are fp32
 BALANCE = MODEL.get("aux_loss_coefficient", 0.0)  # weight of the load balance of experts
 
 
@@ -38,15 +39,24 @@ def model_config() -> PreTrainedConfig:
     return config
 
 
-def build_model(dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def build_model(dtype: torch.dtype = STORED) -> nn.Module:
     """Return the model on the current device; on the device meta it needs no memory."""
-    return AutoModelForCausalLM.from_config(model_config(), dtype=dtype)
+    return adapted(AutoModelForCausalLM.from_config(model_config(), dtype=dtype))
 
 
-def pretrained_model(dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def pretrained_model(dtype: torch.dtype = STORED) -> nn.Module:
     """Return the model with the weights that job.load_dir names."""
-    config = model_config()
-    return AutoModelForCausalLM.from_pretrained(pretrained_weights(), config=config, dtype=dtype)
+    config, source = model_config(), pretrained_weights()
+    return adapted(AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype))
+
+
+def adapted(model: PreTrainedModel) -> nn.Module:
+    """Return ``model`` with the LoRA adapters of the plan, if it has any."""
+    if not ADAPTERS:
+        return model
+    from adapters import add_adapters
+
+    return add_adapters(model)
 
 
 def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from accelerate.utils import DistributedType, DummyOptim, GradientAccumulationPl
 from data import announce, sequence
 from hf_model import build_model, loss_of, pretrained_model
 from learning_rate import learning_rate
-from start import SAVE, Start, find_start, pretrained_weights
+from start import ADAPTERS, EXPORT, SAVE, Start, find_start, pretrained_weights
 from torch.utils.data import DataLoader, Dataset
 
 JOB = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
@@ -72,7 +72,7 @@ def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.opti
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         return DummyOptim(model.parameters())
     return torch.optim.AdamW(
-        model.parameters(),
+        [one for one in model.parameters() if one.requires_grad],
         lr=JOB["learning_rate"],
         betas=(JOB["adam_beta1"], JOB["adam_beta2"]),
         eps=JOB["adam_epsilon"],
@@ -103,12 +103,15 @@ def load(accelerator: Accelerator, start: Start, steps: int) -> int:
 
 
 def export(accelerator: Accelerator, model: torch.nn.Module) -> None:
-    """Save the weights in the format of Hugging Face."""
-    accelerator.unwrap_model(model).save_pretrained(
-        f"{SAVE}/hugging-face",
-        is_main_process=accelerator.is_main_process,
-        state_dict=accelerator.get_state_dict(model),
-    )
+    """Save the trained weights in the format of Hugging Face or peft."""
+    whole, state = accelerator.unwrap_model(model), accelerator.get_state_dict(model)
+    main, folder = accelerator.is_main_process, f"{SAVE}/{EXPORT}"
+    if ADAPTERS and main:
+        from adapters import save_adapter
+
+        save_adapter(whole, folder, state)
+    elif not ADAPTERS:
+        whole.save_pretrained(folder, is_main_process=main, state_dict=state)
 
 
 def main() -> None:

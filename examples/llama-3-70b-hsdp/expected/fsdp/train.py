@@ -16,7 +16,7 @@ import torch.distributed.checkpoint as dcp
 from data import announce, sequence
 from learning_rate import learning_rate
 from parallelize import CONFIG, DTYPES, apply, build_mesh, data_parallel_place, replicate
-from start import SAVE, Start, find_start
+from start import ADAPTERS, EXPORT, SAVE, Start, find_start
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -103,7 +103,8 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     """
     groups: dict[object, list[nn.Parameter]] = {}
     for one in model.parameters():
-        groups.setdefault(getattr(one, "device_mesh", None), []).append(one)
+        if one.requires_grad:
+            groups.setdefault(getattr(one, "device_mesh", None), []).append(one)
     return torch.optim.AdamW(
         [{"params": group} for group in groups.values()],
         lr=CONFIG["learning_rate"],
@@ -139,7 +140,12 @@ def step_of(checkpoint: str) -> int:
 
 
 class Checkpoints:
-    """Checkpoints of a model and its optimizer; saving is a no-op if no folder is configured."""
+    """Checkpoints of a model and its optimizer; saving is a no-op if no folder is configured.
+
+    Frozen weights are not saved, because the run reads them from job.load_dir.
+    """
+
+    options = StateDictOptions(ignore_frozen_params=True)
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer
@@ -154,7 +160,7 @@ class Checkpoints:
             set_model_state_dict(self.model, weights["model"])
             return 0
         start.check_steps(step_of(start.checkpoint), steps)
-        model, optimizer = get_state_dict(self.model, self.optimizer)
+        model, optimizer = get_state_dict(self.model, self.optimizer, options=self.options)
         state = {"model": model, "optimizer": optimizer}
         dcp.load(state, checkpoint_id=start.checkpoint)
         set_state_dict(
@@ -162,24 +168,33 @@ class Checkpoints:
             self.optimizer,
             model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
+            options=StateDictOptions(strict=not ADAPTERS),
         )
         return step_of(start.checkpoint)
 
     def save(self, step: int, last: int) -> None:
         """Save a checkpoint if one is due after ``step`` steps, and after the last step."""
         if SAVE and (step % CONFIG["checkpoint_interval"] == 0 or step == last):
-            model, optimizer = get_state_dict(self.model, self.optimizer)
+            model, optimizer = get_state_dict(self.model, self.optimizer, options=self.options)
             state = {"model": model, "optimizer": optimizer}
             dcp.save(state, checkpoint_id=f"{SAVE}/step-{step}")
 
     def export(self) -> None:
-        """Save the weights in the format of Hugging Face, which PARC's own decoder does not have."""
-        whole = getattr(self.model, "module", self.model)
-        if SAVE and hasattr(whole, "save_pretrained"):
-            options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-            state = get_model_state_dict(self.model, options=options)
-            if dist.get_rank() == 0:
-                whole.save_pretrained(f"{SAVE}/hugging-face", state_dict=state)
+        """Save the trained weights in the format of Hugging Face or peft.
+
+        PARC's own decoder has no such format.
+        """
+        whole = self.model.module if CONFIG["strategy"] == "ddp" else self.model
+        if not SAVE or not hasattr(whole, "save_pretrained"):
+            return
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
+        state = get_model_state_dict(self.model, options=options)
+        if dist.get_rank() == 0 and ADAPTERS:
+            from adapters import save_adapter
+
+            save_adapter(whole, f"{SAVE}/{EXPORT}", state)
+        elif dist.get_rank() == 0:
+            whole.save_pretrained(f"{SAVE}/{EXPORT}", state_dict=state)
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 PLAN = json.loads(Path(__file__).with_name("train.json").read_text("utf-8"))
 SAVE, LOAD = PLAN["checkpoint"].get("save", ""), PLAN["checkpoint"].get("load", "")  # empty: none
 FINETUNE = PLAN["kind"] == "finetune"
+ADAPTERS = PLAN.get("lora") is not None  # only LoRA adapters are trained and saved
+EXPORT = "adapter" if ADAPTERS else "hugging-face"  # folder of the trained weights
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ def find_start(
     optimizer if ``reads_weights``.
     """
     own = newest(SAVE) if SAVE else None
-    if own:
+    reads_weights = reads_weights and not ADAPTERS  # checkpoints name the weights without adapters
+    if own and (pretrained_weights() or not ADAPTERS):  # checkpoints of adapters lack frozen weights
         return Start(own, resumes=True)
     if not LOAD or (reads_pretrained and pretrained_weights()):
         return Start()
