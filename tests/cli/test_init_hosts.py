@@ -91,7 +91,12 @@ def table(*rows: str) -> str:
 @pytest.mark.parametrize(
     ("rows", "words", "node", "others"),
     [
-        (("a100/ib",), (), "dgx-a100", "a100-sxm-40gb, a100-pcie-40gb or a100-pcie-80gb"),
+        (
+            ("a100/ib",),
+            (),
+            "dgx-a100",
+            "a100-sxm-40gb, a100-sxm-64gb, a100-pcie-40gb or a100-pcie-80gb",
+        ),
         (("a100/ib,hbm40g,512gb",), (), "dgx-a100-40gb", "a100-pcie-40gb"),
         (("a100/sxm4,gpu80gb",), (), "dgx-a100", ""),
         (("a100/ib",), ("--gpu", "a100-sxm-40gb"), "dgx-a100-40gb", ""),
@@ -175,7 +180,7 @@ def test_a_wrong_path_of_a_node_list_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_gpu_with_another_board_or_memory_is_not_taken_for_a_known_one() -> None:
-    for name in ("A100-SXM4-64GB", "H100-SXM5-64GB", "V100-PCIE-32GB", "a100_1g.5gb", "mig-1"):
+    for name in ("A100-SXM4-48GB", "H100-SXM5-64GB", "V100-PCIE-32GB", "a100_1g.5gb", "mig-1"):
         assert find_gpus(name) == ()
     assert find_gpus("NVIDIA-GH200-480GB") == ("gh200-96gb",)
     assert find_gpus("nvidia_h200") == ("h200-sxm-141gb",)
@@ -186,7 +191,7 @@ def test_contradictory_features_do_not_decide_the_gpu() -> None:
     names = find_gpus("a100")
     assert narrow_gpus(names, ("40gb", "80gb")) == names
     assert narrow_gpus(names, ("512gb", "rack7")) == names
-    assert narrow_gpus(names, ("nvlink",)) == ("a100-sxm-80gb", "a100-sxm-40gb")
+    assert narrow_gpus(names, ("nvlink",)) == ("a100-sxm-80gb", "a100-sxm-40gb", "a100-sxm-64gb")
 
 
 def test_on_a_terminal_the_variant_of_the_gpu_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

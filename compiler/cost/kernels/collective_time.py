@@ -16,6 +16,8 @@ from parc.compiler.ir.frozen import frozen
 
 Operation = Literal["all_gather", "reduce_scatter", "all_to_all", "all_reduce"]
 OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
+RING_ONLY: tuple[Operation, ...] = ("all_gather", "reduce_scatter")
+"""Operations for which NCCL has only a ring between hosts with several ranks."""
 MEASURED_RANKS = 8
 """Largest number of ranks for which the latency was measured. For more ranks, the latency is
 assumed to grow with the depth of a tree."""
@@ -85,8 +87,9 @@ def two_level_collective_seconds(
     """
     # In a ring over all n = local x domains ranks, each domain sends p (n-1)/n of the message
     # through its NICs (p: 2 for all-reduce, else 1). In an all-to-all, a rank sends every byte
-    # whose target is in another domain. For d domains, a pass has d - 1 hops (ring) or 2 log2(d)
-    # hops (tree), whichever is smaller.
+    # whose target is in another domain. For d domains, a pass of a ring has d - 1 hops. Other
+    # operations than all-gather and reduce-scatter take 2 log2(d) hops if that is less: NCCL has
+    # trees for all-reduces, but not for these two (graph/tuning.cc, ncclTopoTuneModel).
     if domains <= 1:
         return collective_seconds(fit, nbytes, local)
     if nbytes <= 0.0:
@@ -102,7 +105,9 @@ def two_level_collective_seconds(
     if local > 1:
         wire = max(wire, _transfer_seconds(fit, inside, local))
         fixed = _latency_seconds(fit, inside, local)
-    hops = passes * min(domains - 1.0, 2.0 * log2(domains))
+    hops = passes * (domains - 1.0)
+    if fit.operation not in RING_ONLY:
+        hops = min(hops, passes * 2.0 * log2(domains))
     return fixed + hops * network.hop_seconds + wire
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.compiler.cost.kernels.collective_time import Operation
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.memory.peak import memory_model_at_zero_stage
 from parc.compiler.cost.memory.states import table_parameters
@@ -305,8 +306,8 @@ def _zero3_traffic(cost_model: CostModel, layout: Layout) -> tuple[float, float]
     # ZeRO++ (arXiv:2306.10209): 8-bit weights, a gather inside the host for the backward pass
     plus = layout.zero_plus
     weight = 1.0 if plus.quantized_weights else 2.0
-    gather = links.collective_seconds("all_gather", weight * dense, groups.dp_shard_cp)
-    gather += links.collective_seconds("all_gather", weight * expert, groups.edp_shard)
+    gather = _unit_seconds(cost_model, layout, "all_gather", weight * dense, groups.dp_shard_cp)
+    gather += _unit_seconds(cost_model, layout, "all_gather", weight * expert, groups.edp_shard)
     # Every layer is one unit of FSDP, so that the first unit is one layer.
     first = gather / cost_model.problem.model.layers
     if keeps_unsharded_gradients(cost_model, layout):
@@ -315,7 +316,7 @@ def _zero3_traffic(cost_model: CostModel, layout: Layout) -> tuple[float, float]
     if plus.hpz > 1:
         # hpZ keeps a second copy of the weights inside the host and gathers from it.
         near = GroupSpan(plus.hpz, min(plus.hpz, links.domain))
-        again = links.collective_seconds("all_gather", weight * (dense + expert), near)
+        again = _unit_seconds(cost_model, layout, "all_gather", weight * (dense + expert), near)
     scatter = _gradient_scatter_seconds(cost_model, layout) + _repeated_replica_seconds(
         cost_model, layout
     )
@@ -327,12 +328,26 @@ def _gradient_scatter_seconds(cost_model: CostModel, layout: Layout) -> float:
 
     With the quantized gradients of ZeRO++, gradients have 4 bit.
     """
-    groups, links = cost_model.group_spans(layout), cost_model.links
+    groups = cost_model.group_spans(layout)
     dense, expert = trained_parameters(cost_model, layout)
     quantized = layout.zero_plus.quantized_gradients
     each = 0.5 if quantized else scattered_gradient_bytes(cost_model)
-    seconds = links.collective_seconds("reduce_scatter", each * dense, groups.dp_shard_cp)
-    return seconds + links.collective_seconds("reduce_scatter", each * expert, groups.edp_shard)
+    seconds = _unit_seconds(cost_model, layout, "reduce_scatter", each * dense, groups.dp_shard_cp)
+    return seconds + _unit_seconds(
+        cost_model, layout, "reduce_scatter", each * expert, groups.edp_shard
+    )
+
+
+def _unit_seconds(
+    cost_model: CostModel, layout: Layout, operation: Operation, nbytes: float, group: GroupSpan
+) -> float:
+    """Return the seconds of collectives that together move ``nbytes`` of the largest stage.
+
+    At ZeRO stage 3, every layer has collectives of its own (torch.distributed.fsdp, fully_shard of
+    each layer), so that their latency counts once per layer.
+    """
+    units = cost_model.problem.model.layers / layout.pp if layout.zero_stage == 3 else 1.0
+    return units * cost_model.links.collective_seconds(operation, nbytes / units, group)
 
 
 def gradient_overlap_fraction(cost_model: CostModel) -> float:

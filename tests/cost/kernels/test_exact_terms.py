@@ -75,16 +75,18 @@ def test_latency_grows_with_the_ranks_and_above_eight_with_their_logarithm(ranks
     assert collective_seconds(ramped, 5.0, ranks) == pytest.approx(2 + 0.5 * steps)
 
 
-@pytest.mark.parametrize(("domains", "hops"), [(2, 1), (3, 2), (8, 6), (64, 12)])
+@pytest.mark.parametrize(("domains", "tree"), [(2, 2), (3, 4), (8, 12), (64, 24)])
 @pytest.mark.parametrize("local", [1, 4])
-def test_domains_add_the_hops_of_a_ring_or_of_a_tree(domains: int, hops: int, local: int) -> None:
+def test_domains_add_the_hops_of_a_ring_and_an_all_reduce_those_of_a_ring_or_of_a_tree(
+    domains: int, tree: int, local: int
+) -> None:
     network = InterDomainNetwork(gb_per_s_per_gpu=1e30, hop_seconds=10.0)
     inside = 1.0 if local == 1 else 1 + 0.5 * 3
     seconds = two_level_collective_seconds(LATENCY, network, 1.0, local, domains)
-    assert seconds == pytest.approx(inside + 10 * hops)
+    assert seconds == pytest.approx(inside + 10 * (domains - 1))
     both = replace(LATENCY, operation="all_reduce")
     seconds = two_level_collective_seconds(both, network, 1.0, local, domains)
-    assert seconds == pytest.approx(inside + 20 * hops)
+    assert seconds == pytest.approx(inside + 10 * tree)
 
 
 def test_traffic_between_domains_is_divided_by_the_ranks_of_a_domain_but_not_in_an_all_to_all() -> (
