@@ -175,6 +175,12 @@ class _Trial:
             return Answer("false" if about.intersection(UNUSED) else "effect", str(about))
         if valid and not all(one.decisions for one in outcomes):
             return Answer("effect")
+        # A new finding about the section, such as job.lora, or a field that it lacks is about all
+        # fields of the section.
+        section = self.path.rpartition(".")[0]
+        about |= {
+            code for code, at, _ in new if "." in section and f"{at}.".startswith(f"{section}.")
+        }
         if about or (absent.decisions and not valid) or len({one.findings for one in outcomes}) > 1:
             return Answer("finding")
         if self.plain is not None and not absent.decisions:
