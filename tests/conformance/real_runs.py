@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,7 +10,12 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from parc.compiler.diagnostics import Sink
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.reading.source import SpecSource
+from tests.compiled import emitted, messages_of
 from tests.conformance.free_ports import free_ports
 from tests.conformance.tool_checkers import tool_python
 
@@ -33,6 +39,17 @@ class StoodStillError(Exception):
     """Deadlock at exit: gloo's thread waits for the interpreter to release a tensor, and the
     interpreter waits for the thread.
     """
+
+
+def write_planned_files(spec: dict[str, Any], folder: Path) -> None:
+    """Write the files of ``spec``, whose relative paths start in ``folder``, to ``folder``."""
+    sink = Sink()
+    plan = plan_spec(SpecSource("spec.yaml", json.dumps(spec), folder), (), sink)
+    assert plan is not None, messages_of(sink)
+    for path, text in emitted(plan).items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
 
 
 def run_script(script: Path, *words: str, seconds: float = LONGEST_SECONDS, **env: str) -> str:

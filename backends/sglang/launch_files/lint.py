@@ -37,10 +37,7 @@ from parc.backends.shared.serving.lint_server import (
     value_count,
 )
 from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
-from parc.backends.shared.serving.server_commands import (
-    distinct_flags,
-    server_starts,
-)
+from parc.backends.shared.serving.server_commands import distinct_flags, server_starts
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir.serving import POOLS
 from parc.compiler.tools.importers.flags import LaunchFlag

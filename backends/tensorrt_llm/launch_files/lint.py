@@ -19,10 +19,7 @@ from parc.backends.shared.serving.lint_server import (
     value_count,
 )
 from parc.backends.shared.serving.lint_visible_gpus import check_gpus_of_server
-from parc.backends.shared.serving.server_commands import (
-    distinct_flags,
-    server_starts,
-)
+from parc.backends.shared.serving.server_commands import distinct_flags, server_starts
 from parc.backends.tensorrt_llm.arguments import CONFIG_FLAG, NAME, PACKAGE
 from parc.backends.tensorrt_llm.backend import VERSIONS
 from parc.backends.tensorrt_llm.extra_arguments import explain_unknown_flag

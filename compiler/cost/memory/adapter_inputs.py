@@ -2,7 +2,7 @@
 
 A frozen linear layer saves nothing, because the gradient of its input needs only the weight. An
 adapter saves its input and the output of A. The bytes of both were read from autograd for one layer
-with peft 0.21 (tests/conformance/torch/test_lora_memory.py).
+with peft 0.21 (tests/conformance/torch/test_activations.py).
 """
 
 from __future__ import annotations

@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.diagnostics import Sink
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.reading.source import SpecSource
-from tests.compiled import emitted, messages_of
-from tests.conformance.real_runs import reference, run_script
+from tests.conformance.real_runs import reference, run_script, write_planned_files
 from tests.conformance.torch.test_accelerate_runs import CPU_RANKS, losses
 
 pytestmark = pytest.mark.conformance
@@ -50,13 +46,7 @@ def write_files(kind: str, folder: Path) -> str:
         "layout": {"micro_batch": 2, "recompute": "none"} | layout,
         "emit": [target, "torchrun"],
     }
-    sink = Sink()
-    plan = plan_spec(SpecSource("spec.yaml", json.dumps(spec), folder), (), sink)
-    assert plan is not None, messages_of(sink)
-    for path, text in emitted(plan).items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8")
+    write_planned_files(spec, folder)
     if target == "accelerate":
         change_for_cpu(folder / "accelerate")
     if target == "accelerate" or layout["zero_stage"] == 0:

@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.diagnostics import Sink
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.reading.source import SpecSource
-from tests.compiled import emitted, messages_of
-from tests.conformance.real_runs import reference, run_script
+from tests.conformance.real_runs import reference, run_script, write_planned_files
 from tests.conformance.torch.test_accelerate_runs import CPU_RANKS, set_fp32
 
 pytestmark = pytest.mark.conformance
@@ -86,13 +82,7 @@ def write_files(config: dict[str, Any], spec: dict[str, Any], folder: Path) -> N
         "emit": [*spec["emit"], "torchrun"],
     }
     whole["cluster"]["nodes"] = 1
-    sink = Sink()
-    plan = plan_spec(SpecSource("spec.yaml", json.dumps(whole), folder), (), sink)
-    assert plan is not None, messages_of(sink)
-    for path, text in emitted(plan).items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
+    write_planned_files(whole, folder)
 
 
 def losses(output: str) -> list[float]:
