@@ -33,6 +33,7 @@ from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.percentiles import PercentileRow, read_percentiles, simulate_run
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving
+from parc.compiler.cost.serving.micro_batches import with_micro_batches
 from parc.compiler.cost.serving.simulation.front_end import serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
@@ -123,7 +124,8 @@ def simulate_benchmark(one: PercentileRow) -> ServiceStatistics | None:
     The result is None if the KV cache is too small for a request, or if the source does not state
     the number of requests.
     """
-    deployment, traffic = one.deployment, one.row.traffic
+    traffic = one.row.traffic
+    deployment = with_micro_batches(one.deployment, traffic)
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits or not one.requests:
         return None

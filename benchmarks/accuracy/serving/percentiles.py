@@ -33,6 +33,7 @@ from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.score import format_median_errors
 from benchmarks.accuracy.serving.rows import ServingRow, parse_number, row_of
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
+from parc.compiler.cost.serving.micro_batches import with_micro_batches
 from parc.compiler.cost.serving.simulation.front_end import serve
 from parc.compiler.cost.serving.simulation.requests import (
     PrefixCaches,
@@ -226,6 +227,7 @@ def simulate_run(
 
     The result is None if the KV cache is too small for a request.
     """
+    deployment = with_micro_batches(deployment, traffic)
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits:
         return None

@@ -156,7 +156,7 @@ def _contradiction(row: ServingRow) -> str:
     decoding = measured.tpot_seconds * decode_steps(row.setup, traffic)
     running = traffic.concurrency * decoding / (measured.ttft_seconds + decoding)
     cache = memory.kv_bytes - UNCERTAIN_MEMORY * gpu.memory_bytes
-    fitting = max_running_requests(deployment, replace(memory, kv_bytes=cache), traffic)
+    fitting = max_running_requests(deployment, traffic, cache)
     fitting = min(fitting * row.layout.dp * row.layout.replicas, traffic.concurrency)
     return "an unrecorded limit of requests" if running < LEAST_SHARE * fitting else ""
 

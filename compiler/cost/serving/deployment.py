@@ -6,6 +6,7 @@ slowest link of the group.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 from parc.compiler.cost.counts.flops import query_and_value_width
@@ -152,6 +153,35 @@ class Deployment:
     links: ServingLinks
     draft: Deployment | None = None
     """Draft of speculative decoding on the same ranks; None without layers of a draft."""
+    micro_batches: int = 1
+    """Number of ranks that the micro-batches of a pipeline count as (``micro_batches.py``). Each of
+    them has its own requests, and runs on all stages."""
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of ranks of an engine that have their own requests."""
+        return self.layout.dp * self.micro_batches
+
+    @property
+    def rank_micro_batches(self) -> int:
+        """Return the number of micro-batches that each of these ranks runs per step."""
+        return self.layout.pp // self.micro_batches
+
+    @cached_property
+    def rank_setup(self) -> ServingSetup:
+        """Return the setup with the scheduler's limits for one of these ranks."""
+        if self.layout.pp == 1:
+            return self.setup
+        return replace(
+            self.setup,
+            max_running=max(self.setup.running_limit // self.micro_batches, 1),
+            max_batched_tokens=self.setup.step_token_limit * self.rank_micro_batches,
+        )
+
+    @property
+    def rank_cache_bytes(self) -> float:
+        """Return the bytes of KV cache of one of these ranks, on each of its GPUs."""
+        return self.memory.kv_bytes / self.micro_batches
 
     @property
     def engine(self) -> EngineConstants:

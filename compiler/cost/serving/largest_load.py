@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.micro_batches import with_micro_batches
 from parc.compiler.cost.serving.prompt_seconds import least_step_seconds
 from parc.compiler.cost.serving.request_waits import BUSIEST, poisson_queue
 from parc.compiler.cost.serving.steady_state import (
@@ -51,8 +52,9 @@ def estimate_largest_load(
     result is None if the limits are met, but not at ``least_rate`` requests per second.
     """
     offline = replace(traffic, concurrency=None, request_rate=None)
-    ranks = deployment.layout.dp * deployment.layout.replicas
-    slots = max_running_requests(deployment, deployment.memory, offline)
+    deployment = with_micro_batches(deployment, traffic)
+    ranks = deployment.ranks * deployment.layout.replicas
+    slots = max_running_requests(deployment, offline)
     if slots < 1:
         return estimate_deployment(deployment, offline)
 
@@ -83,7 +85,8 @@ def bound_largest_rate(
     bound follows from Little's law with ``least_step_seconds``, and contains no waiting times. It
     is 0 if even a single request misses the limit.
     """
-    slots = max_running_requests(deployment, deployment.memory, traffic)
+    deployment = with_micro_batches(deployment, traffic)
+    slots = max_running_requests(deployment, traffic)
     if slots < 1:
         return 0.0
     running, step = slots, least_step_seconds(deployment, traffic, slots)
@@ -102,7 +105,7 @@ def bound_largest_rate(
                 break
         step = step_limit
     steps = max(decode_steps(deployment.setup, traffic), 1.0)
-    return running / (steps * step) * deployment.layout.dp * deployment.layout.replicas
+    return running / (steps * step) * deployment.ranks * deployment.layout.replicas
 
 
 def _rate_and_largest_ratio(
@@ -118,7 +121,7 @@ def _rate_and_largest_ratio(
     largest number of requests of a rank.
     """
     setup, steps = deployment.setup, decode_steps(deployment.setup, traffic)
-    found = steady_steps(deployment, traffic, running, poisson_queue(setup, traffic, 0.0))
+    found = steady_steps(deployment, traffic, running, poisson_queue(deployment.rank_setup, traffic, 0.0))
     if steps:
         rate = running / (steps * found.seconds.request_step)
     else:

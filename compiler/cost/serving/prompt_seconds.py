@@ -39,7 +39,7 @@ def prompt_seconds(
     total = decode.total_seconds
     if deployment.setup.prefill_apart or (queue.prefill_first and queue.ranks == 1):
         return _seconds_in_separate_steps(deployment, traffic, starts, total, queue)
-    limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
+    limit, computed = deployment.rank_setup.step_token_limit, traffic.computed_input_tokens
     context = traffic.mean_context_tokens
     span = _mean_computed_keys(deployment, traffic)
     # In engines that run prompts first, the decoding requests of the same rank wait.
@@ -49,7 +49,7 @@ def prompt_seconds(
     mixed = seconds_through_all_stages(deployment, StepBatch(beside, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
     prefill = max(mixed.total_seconds - total, 0.0) * computed / chunk
-    if queue.ranks == 1:
+    if queue.ranks == 1 or deployment.layout.dp == 1:
         part = _quadratic_fraction(deployment, traffic, prefill)
         return StepSeconds(prefill, total, total, quadratic=part)
     # Experts and the exchange of tokens take as long as for the mean of the tokens of all ranks.
@@ -69,7 +69,7 @@ def _seconds_in_separate_steps(
 
     ``starts`` prompts start per decode step, which takes ``total`` seconds.
     """
-    limit, computed = deployment.setup.step_token_limit, traffic.computed_input_tokens
+    limit, computed = deployment.rank_setup.step_token_limit, traffic.computed_input_tokens
     alone = _alone_seconds(deployment, traffic, 1.0)
     part = _quadratic_fraction(deployment, traffic, alone)
     if not queue.prefill_first or 2 * computed > limit:
@@ -93,7 +93,7 @@ def least_step_seconds(deployment: Deployment, traffic: Traffic, running: float)
     if deployment.setup.prefill_apart:
         return seconds_through_all_stages(deployment, StepBatch(running, context)).total_seconds
     tokens = prompts_per_step(deployment, traffic, running) * traffic.computed_input_tokens
-    limit = deployment.setup.step_token_limit
+    limit = deployment.rank_setup.step_token_limit
     span = _mean_computed_keys(deployment, traffic)
     batch = StepBatch(running, context, min(tokens, limit), span)
     seconds = seconds_through_all_stages(deployment, batch).total_seconds
@@ -120,7 +120,7 @@ def _quadratic_fraction(deployment: Deployment, traffic: Traffic, prefill: float
 def _alone_seconds(deployment: Deployment, traffic: Traffic, prompts: float) -> float:
     """Return the seconds of the steps that contain only ``prompts`` prompts of mean length."""
     tokens = prompts * traffic.computed_input_tokens
-    chunk = min(tokens, deployment.setup.step_token_limit)
+    chunk = min(tokens, deployment.rank_setup.step_token_limit)
     batch = StepBatch(0.0, 0.0, chunk, _mean_computed_keys(deployment, traffic))
     # The time does not depend on the load, which a search varies.
     seconds = deployment.prompt_step_seconds.get(batch)

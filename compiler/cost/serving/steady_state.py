@@ -114,17 +114,18 @@ def steady_steps(
     deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
 ) -> SteadySteps:
     """Return the steps with ``running`` decoding requests (see ``steady_state``)."""
-    setup, ranks = deployment.setup, deployment.layout.dp
+    setup, ranks = deployment.rank_setup, deployment.ranks
     context = traffic.mean_context_tokens
     present = running if queue.rate is None else queue.others(running) + 1
     busy = queue.busy if queue.rate is None else -math.expm1(-running * ranks)
     # In a decode pool, the transfer of a cache delays only its own rank.
     has_prompts = setup.pool != "decode" and not setup.prefill_apart
-    if has_prompts and not queue.aligned_starts and (queue.rate is not None or ranks > 1):
+    if has_prompts:
         # Decoding requests use up a part of the tokens of a step, unless they wait.
         used = 0.0 if queue.prefill_first else present * (1 + setup.draft_tokens)
         left = (setup.step_token_limit - used) / traffic.computed_input_tokens
         most = max(left, LEAST_STEP_PROMPTS)
+        ranks = 1 if queue.aligned_starts else ranks
         queue = replace(queue, busy=busy, ranks=ranks, step_prompts=most)
     elif busy != queue.busy:
         queue = replace(queue, busy=busy)
@@ -148,8 +149,10 @@ def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     """Return the latency of a prompt, divided by the time that it occupies one pipeline stage.
 
-    The chunks of a prompt pass the ``pp`` stages one after the other, so that the ratio is (chunks
-    + pp - 1) / chunks.
+    The chunks of a prompt pass the ``pp`` stages one after the other, and take as long as chunks +
+    pp - 1 chunks on one stage. In a step, a rank computes the chunks of its micro-batches, and
+    takes as long as ``pp`` chunks.
     """
+    pp, parts = deployment.layout.pp, deployment.rank_micro_batches
     chunks = max(math.ceil(traffic.computed_input_tokens / deployment.setup.step_token_limit), 1)
-    return (chunks + deployment.layout.pp - 1) / chunks
+    return (chunks + pp - 1) / (chunks * pp / parts)

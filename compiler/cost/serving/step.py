@@ -44,10 +44,6 @@ output, MLP input, and MLP output (vLLM 0.33, lora/ops/triton_ops: shrink and ex
 STREAM_BYTES = 12
 """Bytes per token and hidden unit of norm, residual and activations of one residual block, as in
 training."""
-PIPELINE_BALANCE = 1.1
-"""Time of a pipeline step, divided by that of a step with equal micro-batches. Micro-batches differ
-in prompts and contexts, and all of them wait for the slowest (Sarathi-Serve, section 3.3). The
-number is an assumption; no measurement determines it."""
 
 
 @frozen
@@ -107,19 +103,18 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
 def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
-    Each stage works on 1/pp of the requests at a time. All stages are assumed to take as long as
-    the last one, which has the output projection.
+    ``batch`` is the work of one of ``deployment.ranks``, which is split equally over its
+    micro-batches. All stages are assumed to take as long as the last one, which has the output
+    projection.
     """
-    layout = deployment.layout
+    layout, parts = deployment.layout, deployment.rank_micro_batches
     if layout.pp == 1:
         return engine_step_seconds(deployment, batch)
-    share = StepBatch(
-        batch.decode / layout.pp, batch.context, batch.prefill / layout.pp, batch.span
-    )
+    share = StepBatch(batch.decode / parts, batch.context, batch.prefill / parts, batch.span)
     terms = engine_step_seconds(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
     hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
-    return terms.through_stages(layout.pp * PIPELINE_BALANCE, hop)
+    return terms.through_stages(layout.pp, hop)
 
 
 def _draft_seconds(deployment: Deployment, batch: StepBatch) -> float:
@@ -194,10 +189,9 @@ def prompt_attention_seconds(deployment: Deployment, tokens: float, span: float)
     It is the part of ``seconds_through_all_stages`` that grows with ``span``, the mean number of
     keys to which one of the ``tokens`` prompt tokens attends.
     """
-    # The core is linear in the tokens, so that the micro-batches of all stages add up to the whole.
+    # The core is linear in the tokens, so that it can be computed for all micro-batches at once.
     core = _attention_seconds(deployment, StepBatch(0.0, 0.0, tokens, span))
-    balance = 1.0 if deployment.layout.pp == 1 else PIPELINE_BALANCE
-    return deployment.shard.layers.attention * core * balance
+    return deployment.shard.layers.attention * core * deployment.micro_batches
 
 
 def _cache_bytes_read(deployment: Deployment, context: float) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import request_cache_bytes
+from parc.compiler.cost.serving.micro_batches import with_micro_batches
 from parc.compiler.cost.serving.request_waits import closed_loop_queue, poisson_queue
 from parc.compiler.cost.serving.steady_state import (
     SteadyState,
@@ -54,13 +55,13 @@ def estimate_serving(
 
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
     """Return the latency and throughput of ``deployment`` under ``traffic``."""
-    layout, setup = deployment.layout, deployment.setup
-    memory = deployment.memory
-    slots = max_running_requests(deployment, memory, traffic)
+    deployment = with_micro_batches(deployment, traffic)
+    layout, setup, memory = deployment.layout, deployment.setup, deployment.memory
+    slots = max_running_requests(deployment, traffic)
     if slots < 1:
         return _infeasible_estimate(deployment, memory)
-    # All replicas and data-parallel ranks get equal shares of the requests.
-    ranks = busy = float(layout.dp * layout.replicas)
+    # All replicas and their ranks get equal shares of the requests.
+    ranks = busy = float(deployment.ranks * layout.replicas)
     if traffic.request_rate is not None:
         steady, present = _open_arrival_state(
             deployment, traffic, traffic.request_rate / ranks, slots
@@ -93,25 +94,31 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
     )
 
 
-def max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
-    """Return the number of requests that one data-parallel rank can run at the same time.
+def max_running_requests(
+    deployment: Deployment, traffic: Traffic, cache_bytes: float | None = None
+) -> float:
+    """Return the number of requests that one of ``deployment.ranks`` can run at the same time.
 
-    The number is limited by the cache and by the engine's maximum. It is 0 if the cache cannot
-    store even one request.
+    The number is limited by the KV cache and by the engine's maximum. It is 0 if the cache of the
+    engine cannot store even one request. ``cache_bytes`` is the size of the cache in bytes; None:
+    that of ``deployment.memory``.
     """
-    engine, setup = deployment.engine, deployment.setup
+    engine, setup = deployment.engine, deployment.rank_setup
+    cache = deployment.memory.kv_bytes if cache_bytes is None else cache_bytes
 
     def cache_bytes_of(tokens: float) -> float:
         """Return the cache bytes of a request with ``tokens`` tokens."""
         return request_cache_bytes(deployment.model, deployment.layout, setup, tokens)
 
-    if memory.kv_bytes < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
+    if cache < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
         return 0.0
     # Half of the output has been generated, unless the engine reserves all of it.
     mean = traffic.input_tokens + traffic.output_tokens / (
         1 if engine.scheduling.reserves_output else 2
     )
-    return min(memory.kv_bytes / cache_bytes_of(mean), setup.running_limit)
+    # Micro-batches share one cache, so that a single request can have all of it.
+    requests = max(cache / cache_bytes_of(mean) / deployment.micro_batches, 1.0)
+    return min(requests, setup.running_limit)
 
 
 def _closed_loop_state(
@@ -122,7 +129,7 @@ def _closed_loop_state(
     The ranks are the data-parallel ranks of one engine, which run their steps together. In vLLM, a
     rank without requests runs a dummy batch, which takes as long as a step but yields no tokens.
     """
-    queue = closed_loop_queue(deployment.setup, traffic, busy, present)
+    queue = closed_loop_queue(deployment.rank_setup, traffic, busy, present)
     running, before = present, (0.0, 0.0)
     for _ in range(ROUNDS + 1):
         steady = steady_state(deployment, traffic, running, queue)
@@ -149,7 +156,7 @@ def _open_arrival_state(
     ``rate`` is the number of requests per second per data-parallel rank. The number of decoding
     requests follows from Little's law and is at most ``slots``.
     """
-    queue = poisson_queue(deployment.setup, traffic, rate)
+    queue = poisson_queue(deployment.rank_setup, traffic, rate)
     steps = decode_steps(deployment.setup, traffic)
 
     def missing_requests(running: float) -> float:

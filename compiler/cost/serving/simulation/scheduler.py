@@ -75,6 +75,9 @@ class RankLimits:
     """True if a request is admitted only if the cache can store its whole output."""
     prefill_first: bool = False
     """True if decoding requests wait while prompts run; False if they run in the same steps."""
+    late_share: float = 0.0
+    """Seconds from the end of a step to the first tokens of its prompts, divided by the seconds of
+    these prompts: the last chunk of a prompt enters a pipeline after the other chunks."""
 
     @property
     def longest_request(self) -> int:
@@ -105,6 +108,7 @@ class Rank:
         self.queue_start = 0.0  # time until which the engine has recorded the queue length
         # Seconds of a step of the scheduled work: ``base_seconds + per_context * context``.
         self.base_seconds = self.per_context = 0.0
+        self.late_seconds = 0.0  # from the end of the step to the first tokens of its prompts
         self.growth_seconds = 0.0  # growth of ``context`` per step, in seconds
         self.growth = 0.0 if limits.reserves_output else limits.accepted
         self._finishing: list[tuple[int, int, Request, int]] = []
@@ -166,6 +170,7 @@ class Rank:
         if self.chunks:
             prompts = times.prompt_seconds(decode, self.prompt_tokens, self.prompt_keys)
             self.base_seconds += prompts
+            self.late_seconds = self.limits.late_share * prompts
 
     def _decode_horizon(self) -> float:
         """Return the number of decode steps until a request ends or the cache is full."""
@@ -324,19 +329,20 @@ class Rank:
             self._finish_chunks(now, done)
 
     def _finish_chunks(self, now: float, done: list[Request]) -> None:
+        first = now + self.late_seconds
         for request, _ in self.chunks:
             if request.position < request.target:
                 continue
             self.prefilling.remove(request)
             # A preempted request that already had a first token keeps the time of this token.
             if request.first == inf:
-                request.first = now
+                request.first = first
             request.generated += 1 if request.generated < request.output else 0
             left = request.output - request.generated
             if left <= 0:
                 reserves = self.limits.reserves_output
                 tokens = request.prompt + request.output if reserves else request.position
-                self._end(request, tokens, now, done)
+                self._end(request, tokens, first, done)
                 continue
             request.base, request.joined = float(request.position), self.step
             self.decoding += 1

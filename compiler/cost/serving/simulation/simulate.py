@@ -16,6 +16,7 @@ from types import MappingProxyType
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
+from parc.compiler.cost.serving.micro_batches import with_micro_batches
 from parc.compiler.cost.serving.request_waits import runs_prompts_first, seconds_outside_steps
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine
 from parc.compiler.cost.serving.simulation.front_end import FrontEnd, create_balancer, serve
@@ -105,18 +106,19 @@ def simulate(
     KV cache is too small for a request, or if more than ``MOST_PRESENT`` requests are in the
     system.
     """
+    deployment = with_micro_batches(deployment, traffic)
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits:
         return None
     layout = deployment.layout
-    replicas = max(min(layout.replicas, MOST_RANKS // layout.dp), 1)
+    replicas = max(min(layout.replicas, MOST_RANKS // deployment.ranks), 1)
     load = _share_of_load(traffic, estimate, replicas / layout.replicas)
     if load.present > MOST_PRESENT:
         return None
     limits = rank_limits(deployment, traffic, estimate)
     engines = idle_engines(deployment, traffic, limits, replicas, records=sampling.records)
     sample = request_sample(traffic, sampling.seed)
-    caches = _prefix_caches(deployment, limits, layout.dp * replicas)
+    caches = _prefix_caches(deployment, limits, deployment.ranks * replicas)
     whole = request_maker(traffic, sample, limits.longest_request, caches)
     maker = _in_pool(deployment.setup.pool, whole)
     front = front_end(
@@ -144,7 +146,7 @@ def idle_engines(
 ) -> list[Engine]:
     """Return ``replicas`` engines without requests; see ``Sampling`` for ``records``."""
     own, shared = build_step_times(deployment, traffic.input_tokens)
-    ranks = range(deployment.layout.dp)
+    ranks = range(deployment.ranks)
     return [
         Engine([Rank(limits, own) for _ in ranks], shared, records=records) for _ in range(replicas)
     ]
@@ -244,8 +246,8 @@ def _arrivals(
 
 
 def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> RankLimits:
-    """Return the limits of the scheduler of one data-parallel rank."""
-    setup, layout = deployment.setup, deployment.layout
+    """Return the limits of the scheduler of one of ``deployment.ranks``."""
+    setup, layout = deployment.rank_setup, deployment.layout
     # Windows and recurrent states make the cache of a request nonlinear in its length. The cache is
     # counted in tokens of a request of mean length.
     mean = traffic.mean_context_tokens
@@ -254,12 +256,13 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
     return RankLimits(
         running=setup.running_limit,
         step_tokens=setup.step_token_limit,
-        cache_tokens=estimate.memory.kv_bytes / request_bytes * mean,
+        cache_tokens=deployment.rank_cache_bytes / request_bytes * mean,
         tokens_per_request=(block - 1) / 2,
         accepted=setup.accepted_tokens,
         verified=1 + setup.draft_tokens,
         reserves_output=deployment.engine.scheduling.reserves_output,
         prefill_first=runs_prompts_first(setup),
+        late_share=(deployment.rank_micro_batches - 1) / layout.pp,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.micro_batches import with_micro_batches
 from parc.compiler.cost.serving.simulation.engine import Engine
 from parc.compiler.cost.serving.simulation.front_end import FrontEnd, serve
 from parc.compiler.cost.serving.simulation.requests import (
@@ -50,6 +51,7 @@ class SimulatedPool:
 
         ``seed`` selects the choices of a random balancer.
         """
+        deployment = with_micro_batches(deployment, traffic)
         estimate, replicas = estimate_deployment(deployment, traffic), deployment.layout.replicas
         limits = rank_limits(deployment, traffic, estimate)
         engines = idle_engines(deployment, traffic, limits, replicas)

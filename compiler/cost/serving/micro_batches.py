@@ -1,0 +1,39 @@
+"""Micro-batches of a pipeline, which the estimates treat like data-parallel ranks.
+
+A pipeline of pp stages computes pp micro-batches at a time. A request stays in its micro-batch: its
+next token needs the last one, so that the next step of a micro-batch begins when its last step has
+passed all stages. A stage therefore computes the pp micro-batches in turn, and all of them wait for
+the slowest, on each of the pp stages. So pp micro-batches are like pp data-parallel ranks that run
+their steps together: each has 1/pp of the requests and of the KV cache, its own limit of tokens,
+and steps that last pp times as long as on one stage (vLLM 0.33, v1/core/sched/async_scheduler.py,
+``next_decode_eligible_step``, and v1/engine/core.py, ``step_with_batch_queue``; SGLang,
+managers/scheduler_pp_mixin.py).
+
+A prompt that is longer than the limit of tokens has several chunks, which need no token of each
+other and follow one another in consecutive micro-batches. The micro-batches that one prompt uses in
+this way count as one rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.ir.serving import Traffic
+
+
+def with_micro_batches(deployment: Deployment, traffic: Traffic) -> Deployment:
+    """Return ``deployment`` with the number of micro-batches that differ in their requests.
+
+    Data-parallel ranks of a pipeline (models with experts) are evaluated with equal micro-batches.
+    """
+    pp = deployment.layout.pp
+    if pp == 1 or deployment.layout.dp > 1:
+        return deployment
+    chunks = ceil(traffic.computed_input_tokens / deployment.setup.step_token_limit)
+    # The largest number of consecutive micro-batches that one prompt fills.
+    filled = max(part for part in range(1, pp + 1) if pp % part == 0 and part <= max(chunks, 1))
+    if deployment.micro_batches == pp // filled:
+        return deployment
+    return replace(deployment, micro_batches=pp // filled)
