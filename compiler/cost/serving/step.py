@@ -88,8 +88,7 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
         )
     # Only the last token of a prompt needs logits; a prompt has about 2 x span tokens.
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
-    host = deployment.engine.scheduling
-    return StepTerms(
+    terms = StepTerms(
         projections=_projection_seconds(deployment, own)
         + (_adapter_seconds(deployment, own) if setup.lora is not None else 0.0),
         attention=attention,
@@ -99,9 +98,19 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
         * context_parallel_seconds(deployment, verified / pcp, batch.prefill / pcp),
         launch=_launch_seconds(deployment, own),
         head=deployment.gemm_seconds(part.head, heads, 2.0),
-        host=host.step_seconds + host.sequence_seconds * batch.decode,
         draft=_draft_seconds(deployment, batch) if deployment.draft is not None else 0.0,
     )
+    return replace(terms, host=_host_wait_seconds(deployment, batch, terms.total_seconds))
+
+
+def _host_wait_seconds(deployment: Deployment, batch: StepBatch, computed: float) -> float:
+    """Return the seconds of a step in which the GPU waits for the host.
+
+    ``computed`` is the time in which the GPU computes the step.
+    """
+    host = deployment.engine.scheduling
+    seconds = host.step_seconds + host.sequence_seconds * batch.decode
+    return max(seconds - computed, 0.0) if host.overlaps_host else seconds
 
 
 def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
