@@ -176,11 +176,11 @@ class EstimateErrors:
 
     source: str = "no published measurements of this engine"
     """Origin of the values."""
-    ttft: float = 0.72
-    """Half width for the time to the first token; 0.72 is a factor of 2.1."""
-    tpot: float = 0.37
+    ttft: float = 0.84
+    """Half width for the time to the first token; 0.84 is a factor of 2.3."""
+    tpot: float = 0.48
     """Half width for the time per output token."""
-    tokens_per_second: float = 0.30
+    tokens_per_second: float = 0.49
     """Half width for the output tokens per second."""
 
 

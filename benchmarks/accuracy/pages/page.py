@@ -28,6 +28,7 @@ from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.pages.unseen_tests import UNSEEN_TESTS
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, scatter_of_micro_batches, sweeps
 from benchmarks.accuracy.score import score
+from benchmarks.accuracy.serving.benchmark_runs import benchmark_section
 from benchmarks.accuracy.serving.intervals import interval_section
 from benchmarks.accuracy.serving.percentiles import percentile_section, read_percentiles
 from benchmarks.accuracy.serving.section import section as serving_section
@@ -96,6 +97,7 @@ def page(cases: Cases, data: Path | None) -> str:
         interval_section(data),
         # The percentiles have a table of their own, which no wide table contains.
         "" if data else percentile_section(list(read_percentiles())),
+        "" if data else benchmark_section(),
         UNSEEN_TESTS,
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)

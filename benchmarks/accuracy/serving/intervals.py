@@ -2,8 +2,10 @@
 
 python -m benchmarks.accuracy.serving.intervals [--data FOLDER]
 
-Errors are those of rows whose source was left out of the fit of the delays of requests. The rows of
-a group share their errors, so n rows of a group count as n to the power of ``GROUP_POWER``.
+Errors are those of rows whose source was left out of the fit of the delays of requests, and, in
+lines of their own, of the unseen benchmarks (``benchmark_runs.py``) that are close to a steady
+state. An engine declares the larger width, if 5 sources of unseen benchmarks measured it. The rows
+of a group share their errors, so n rows of a group count as n to the power of ``GROUP_POWER``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from math import exp, log
 from pathlib import Path
 
 from benchmarks.accuracy.pages.page_tables import markdown
+from benchmarks.accuracy.serving.benchmark_runs import steady_predictions
 from benchmarks.accuracy.serving.calibration import (
     QUANTITIES,
     CalibratedRow,
@@ -48,9 +51,10 @@ calibration, no constant for the delay of requests is fitted to a row of the sou
 
 Plans print 80 % intervals for TTFT, TPOT and tokens/s. *factor* is the measured half width: the
 interval reaches from estimate / factor to estimate x factor. *inside, other sources* is the share
-of rows inside an interval whose width is measured on all other sources. The engine tables contain
-widths that were measured on more rows than this page uses; {:.0f} % of the values of this page are
-inside those intervals.
+of rows inside an interval whose width is measured on all other sources. *unseen* are the [unseen
+benchmarks](#test-with-unseen-benchmarks) that are close to a steady state. The engine tables
+contain the larger of their widths and of those that were measured on more rows than this page uses;
+{:.0f} % of the values of the tables above are inside those intervals.
 
 {}
 """
@@ -74,6 +78,18 @@ def unseen_errors(
             if ratio:
                 key = one.row.setup.engine.name, name
                 found.setdefault(key, []).append((log(ratio), one.row.source, one.row.group))
+    return found
+
+
+def benchmark_errors() -> dict[tuple[str, str], list[ErrorRow]]:
+    """Return the errors of unseen benchmarks by (engine, quantity)."""
+    found: dict[tuple[str, str], list[ErrorRow]] = {}
+    for one in steady_predictions():
+        for name, error_of in QUANTITIES.items():
+            error = error_of(one)
+            if error is not None:
+                key = one.row.setup.engine.name, name
+                found.setdefault(key, []).append((log(1 + error), one.row.source, one.row.group))
     return found
 
 
@@ -116,6 +132,8 @@ def interval_table(predictions: Sequence[ServingPrediction], rows: Sequence[Cali
     lines = []
     for (engine, name), errors in sorted(unseen_errors(predictions).items()):
         lines.append(_line(engine, name, errors))
+    for (engine, name), errors in sorted(benchmark_errors().items()):
+        lines.append(_line(f"{engine}, unseen", name, errors))
     for name, errors in calibrated_errors(rows).items():
         lines.append(_line("any, calibrated", name, errors))
     head = ("engine", "quantity", "rows", "factor", "inside, other sources, %")
