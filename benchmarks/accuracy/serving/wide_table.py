@@ -78,8 +78,8 @@ MEASURED_ON = re.compile(r"measured (\d{4}-\d\d-\d\d)")
 VERSION = re.compile(r"(\d+)\.(\d+)\.")
 OVERLAPPING_VLLM = (0, 14)
 """First version of vLLM with asynchronous scheduling by default."""
-OVERLAPPING_SINCE = "2025-11-01"
-"""Day since which the scripts of the sampled benchmark set --async-scheduling for vLLM."""
+OVERLAPPING_SINCE = "2025-11"
+"""Month since which the scripts of the sampled benchmark set --async-scheduling for vLLM."""
 UNRECORDED = "speculative/MTP settings not recorded"
 LEAST_SHARE = 0.5
 """Smallest number of decoding requests, divided by the number that fits into memory."""

@@ -131,6 +131,23 @@ def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> Step
     return terms.through_stages(layout.pp * PIPELINE_BALANCE, hop)
 
 
+def host_floor_seconds(deployment: Deployment, decode: float) -> float:
+    """Return the seconds below which the host keeps a step of ``decode`` requests on all stages.
+
+    The result is 0 if the GPU waits during all host work, which is then a part of every step.
+    """
+    layout, host = deployment.layout, deployment.engine.scheduling
+    if not host.overlaps_host:
+        return 0.0
+    share = decode / layout.pp
+    seconds = host.step_seconds + host.sequence_seconds * share
+    if layout.pp == 1:
+        return seconds
+    nbytes = 2 * share * deployment.model.hidden
+    hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
+    return (seconds + hop) * layout.pp * PIPELINE_BALANCE
+
+
 def _draft_seconds(deployment: Deployment, batch: StepBatch) -> float:
     """Return the seconds that the draft takes to propose the tokens of a step.
 

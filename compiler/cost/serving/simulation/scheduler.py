@@ -106,6 +106,7 @@ class Rank:
         # Seconds of a step of the scheduled work: ``base_seconds + per_context * context``.
         self.base_seconds = self.per_context = 0.0
         self.growth_seconds = 0.0  # growth of ``context`` per step, in seconds
+        self.least_seconds = 0.0  # seconds that the step takes at least
         self.growth = 0.0 if limits.reserves_output else limits.accepted
         self._finishing: list[tuple[int, int, Request, int]] = []
         self._sequence = 0
@@ -156,6 +157,7 @@ class Rank:
     def _set_step_line(self) -> None:
         """Set the time of a step of the scheduled work."""
         decode, times = self.active, self.times
+        self.least_seconds = times.least_seconds(decode)
         if decode:
             self.base_seconds, slope = times.decode_line(decode, self.context / decode)
             self.per_context = slope / decode
