@@ -4,8 +4,9 @@ python -m benchmarks.accuracy.serving.intervals [--data FOLDER]
 
 Errors are those of rows whose source was left out of the fit of the delays of requests, and, in
 lines of their own, of the unseen benchmarks (``benchmark_runs.py``) that are close to a steady
-state. An engine declares the larger width, if 5 sources of unseen benchmarks measured it. The rows
-of a group share their errors, so n rows of a group count as n to the power of ``GROUP_POWER``.
+state. An engine declares the larger width, if ``FEWEST_SOURCES`` of unseen benchmarks measured it.
+The rows of a group share their errors, so n rows of a group count as n to the power of
+``GROUP_POWER``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from parc.compiler.cost.serving.service_intervals import service_intervals
 COVERAGE = 0.8
 """Share of measurements that an interval is meant to contain."""
 GROUP_POWER = 1 - 2 * GROUP_EXPONENT
+FEWEST_SOURCES = 5
+"""Fewest sources of unseen benchmarks from which a width is measured."""
 DRAWS = 12
 """Drawings of three rows per benchmark."""
 
@@ -82,7 +85,7 @@ def unseen_errors(
 
 
 def benchmark_errors() -> dict[tuple[str, str], list[ErrorRow]]:
-    """Return the errors of unseen benchmarks by (engine, quantity)."""
+    """Return the errors of unseen benchmarks by (engine, quantity), if enough sources have any."""
     found: dict[tuple[str, str], list[ErrorRow]] = {}
     for one in steady_predictions():
         for name, error_of in QUANTITIES.items():
@@ -90,7 +93,11 @@ def benchmark_errors() -> dict[tuple[str, str], list[ErrorRow]]:
             if error is not None:
                 key = one.row.setup.engine.name, name
                 found.setdefault(key, []).append((log(1 + error), one.row.source, one.row.group))
-    return found
+    return {
+        key: rows
+        for key, rows in found.items()
+        if len({source for _, source, _ in rows}) >= FEWEST_SOURCES
+    }
 
 
 def calibrated_errors(rows: Sequence[CalibratedRow]) -> dict[str, list[ErrorRow]]:
