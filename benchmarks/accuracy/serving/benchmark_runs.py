@@ -60,7 +60,7 @@ TEXT = """\
 
 In November 2026, 138 rows of 39 documents were entered before any of them was predicted
 (`benchmarks/accuracy/published/serving_benchmarks.csv`): outputs of `vllm bench serve`,
-`sglang.bench_serving` and LLMPerf from issues, pull requests, documentation and blogs, of 22
+`sglang.bench_serving` and LLMPerf from issues, pull requests, documentation and blogs, of 27
 models, 103 of the rows with mixtures of experts. No fit had seen any row of them. The errors of the
 predictions of that day in %, where *inside* is the share of values inside the 80 % intervals:
 
@@ -109,11 +109,10 @@ NOT_EXPLAINED = """
 Not explained are fp8 on MI300X (TPOT -32 %; the constants of CDNA 3 are not fitted, and fits to
 these rows do not predict one source from the others), mixtures of experts of SGLang on B200 (-20
 %), DeepSeek-R1 with tensor-parallel experts on H200 (-21 %), and the first token of vLLM 0.11
-behind its chat API, which took 30 to 45 ms longer than with other clients. SGLang's pages do not
-say whether the prefix cache was empty: its client repeats the prompts of earlier runs, so that some
-first bursts are found in the cache. That the delay of prompts of experts also lengthens the steps
-of other requests was tried: it improves vLLM, changes nothing for SGLang and makes TensorRT-LLM
-worse.
+behind its chat API, which took 40 ms longer than predicted. SGLang's pages do not say whether the
+prefix cache was empty: its client repeats the prompts of earlier runs, so that some first bursts
+are found in the cache. That the delay of prompts of experts also lengthens the steps of other
+requests was tried: it improves vLLM, changes nothing for SGLang and makes TensorRT-LLM worse.
 """
 
 
