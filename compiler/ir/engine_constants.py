@@ -30,10 +30,13 @@ class SchedulingConstants:
     source: str
     """Origin of the values."""
     step_seconds: float
-    """Host work per step during which the GPU waits."""
+    """Host work per step."""
     sequence_seconds: float
     """Additional host work per step for each running request: sampling, detokenizing and
     bookkeeping."""
+    overlaps_host: bool
+    """True if the host prepares a step while the GPU runs the step before, so that the GPU waits
+    only if the host takes longer; False if the GPU waits during all host work."""
     # Separate from step_seconds, because it grows with the number of layers that have experts.
     routed_layer_seconds: float
     """Idle GPU time per step and layer with routed experts, in the gaps between its small
@@ -175,9 +178,9 @@ class EstimateErrors:
     """Origin of the values."""
     ttft: float = 0.84
     """Half width for the time to the first token; 0.84 is a factor of 2.3."""
-    tpot: float = 0.64
+    tpot: float = 0.48
     """Half width for the time per output token."""
-    tokens_per_second: float = 0.60
+    tokens_per_second: float = 0.49
     """Half width for the output tokens per second."""
 
 

@@ -213,7 +213,7 @@ def test_unknown_host_memory_is_reported_where_copies_need_it() -> None:
 def test_only_pods_leave_the_other_gpus_of_a_host_to_other_jobs(
     emit: list[str], engines: int, occupied: int
 ) -> None:
-    load = {"input_tokens": 1000, "output_tokens": 200, "request_rate": 165}
+    load = {"input_tokens": 1000, "output_tokens": 200, "request_rate": 208}
     tree = spec("llama-3.1-8b", "dgx-h100", 8, job={"traffic": load}, layout={"tp": 1})
     tree |= {"goals": {"ttft": "2s", "tpot": "40ms"}, "emit": emit}
     tree["launch"] = {"kubernetes": {"image": "registry.example/image:1"}}

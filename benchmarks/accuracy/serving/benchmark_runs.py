@@ -88,23 +88,22 @@ predictions of that day in %, where *inside* is the share of values inside the 8
 | open arrivals (4) | 19.5 (-18.6) | 15.4 (-10.9) |  | 50 | 75 |  |
 
 These errors are two to four times those of the tables above, whose rows the constants were fitted
-to. Five rows were predicted not to fit into memory, although they ran. The test showed these
-causes, none of which is corrected yet:
+to. Five rows were predicted not to fit into memory, although they ran. The test showed four causes:
 
 - vLLM has overlapped the work of the host with steps of the GPU since version 0.14, and before that
-  with `--async-scheduling`. The constants are those of earlier versions. Steps of GPT-OSS-120B on
-  H100 and H200 are therefore predicted 45 and 31 % too slow. Other constants were tried: with them,
-  the largest load of a pipeline is estimated higher than the simulation can serve.
-- On Blackwell, kernels and collectives have constants that were fitted to rows of DeepSeek and
-  Qwen3.5 whose source does not record whether drafts were on.
+  with `--async-scheduling`. The constants were those of earlier versions. Steps of GPT-OSS-120B on
+  H100 and H200 were therefore predicted 45 and 31 % too slow, which the earlier rows show as well.
+- On Blackwell, kernels take 3.1 microseconds, not 1, collectives 4.6, not 15, and 4-bit weights are
+  read faster. The former values were fitted to rows of DeepSeek and Qwen3.5 whose source does not
+  record whether drafts were on; those rows are no longer used. No row of this test was used either.
 - Benchmarks that send few requests per concurrent one are not in a steady state: requests wait for
   the first burst, and the last ones run with few others. *As run* is the event simulation of all
   requests of a benchmark.
-- SGLang's front end takes 16 ms in the rows with at most 8 concurrent requests, not 22 ms.
+- SGLang's front end takes 16 ms, not 22 ms. This constant alone is fitted to rows of this test,
+  those of at most 8 concurrent requests, because no others determine it.
 
 The weights of one row were entered as mxfp4, which here means 4-bit experts only, and are now
-nvfp4. The intervals have been wider since this test. The errors of the same rows by engine, median
-and bias in %:
+nvfp4. The present errors of the same rows, median and bias in %:
 
 """
 NOT_EXPLAINED = """

@@ -5,7 +5,8 @@ the value.
 
 - ``engine``: a name of ``ENGINES``. ``+triton`` means that the requests go through Triton Inference
   Server, whose front end is native code, and ``+loadgen`` that MLPerf's load generator runs in the
-  process of the engine. The delays of both are not published and taken as 0.
+  process of the engine. The delays of both are not published and taken as 0. ``+sync`` means that
+  the GPU waits for the host in each step (vLLM before 0.14 without ``--async-scheduling``).
 - ``model``, ``node``: catalog names, or the additional models that ``model_named`` defines.
 - ``gpus``: total number; more than one engine needs means replicas.
 - ``apart``: 1 if prompts run on other GPUs, which ``gpus`` then excludes.
@@ -130,14 +131,17 @@ def row_of(record: Mapping[str, str]) -> ServingRow | None:
 
 def setup_of(record: Mapping[str, str]) -> ServingSetup:
     """Return number formats and engine."""
-    name, _, other_server = record["engine"].partition("+")
-    arrivals = replace(ENGINES[name].arrivals, option_steps=parse_number(record["wait_steps"]))
-    if other_server:
+    name, *options = record["engine"].split("+")
+    engine = ENGINES[name]
+    arrivals = replace(engine.arrivals, option_steps=parse_number(record["wait_steps"]))
+    if set(options) - {"sync"}:
         arrivals = replace(arrivals, front_seconds=0.0)
+    if "sync" in options:
+        engine = replace(engine, scheduling=replace(engine.scheduling, overlaps_host=False))
     return ServingSetup(
         weights=WEIGHTS[record["weights"]],
         kv=CACHES[record["kv"]],
-        engine=replace(ENGINES[name], arrivals=arrivals),
+        engine=replace(engine, arrivals=arrivals),
         prefill_apart=record["apart"] == "1",
     )
 

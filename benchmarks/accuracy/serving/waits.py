@@ -1,6 +1,6 @@
 """Times to the first token by load, and the fit of the wait before a request's prompt runs.
 
-python -m benchmarks.accuracy.serving.waits [--data FOLDER]
+python -m benchmarks.accuracy.serving.waits [--data FOLDER] [--light]
 
 The fitted constants (WAIT_PRIORS, per engine) are those of
 ``compiler/cost/serving/request_waits.py``; the other parts of a prediction stay fixed. The fit also
@@ -22,6 +22,7 @@ from math import log
 from pathlib import Path
 
 from benchmarks.accuracy.score import score
+from benchmarks.accuracy.serving.benchmark_runs import steady_predictions
 from benchmarks.accuracy.serving.percentiles import LARGEST_RATES, read_percentiles
 from benchmarks.accuracy.serving.predictions import ServingPrediction, predict_serving, read_serving
 from parc.compiler.cost.fitting import FitResult, ParameterPrior, fit_parameters
@@ -57,6 +58,8 @@ LOADS = (
 )
 """Loads, in the order of the page: closed loops from light to heavy, then the others."""
 SINGLE, ONE_STEP, FEW_STEPS, MANY_STEPS, OVERLOADED, OFFLINE, OPEN = LOADS
+LIGHT = 8.0
+"""Largest number of concurrent requests of a benchmark with a light load."""
 OUTLIER = 3.0
 """Error factor under the first fit from which a row is left out of the second (cold starts)."""
 
@@ -247,8 +250,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the fit of every engine and the table; return exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving.waits")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
-    predictions = predict_serving(read_serving(parser.parse_args(argv).data).rows)
-    rows = wait_rows(predictions)
+    parser.add_argument(
+        "--light", action="store_true", help="also fit to unseen benchmarks with a light load"
+    )
+    arguments = parser.parse_args(argv)
+    predictions = predict_serving(read_serving(arguments.data).rows)
+    light = steady_predictions(LIGHT) if arguments.light else []
+    rows = wait_rows([*predictions, *light])
     for name in sorted({row.prediction.row.setup.engine.name for row in rows}):
         found = fit_waits([row for row in rows if row.prediction.row.setup.engine.name == name])
         values = ", ".join(

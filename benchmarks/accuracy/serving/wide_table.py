@@ -26,7 +26,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp
 from pathlib import Path
 
@@ -75,6 +75,11 @@ FORMATS = {"": "bf16", "fp8-block": "fp8", "int8": "fp8", "mxfp4": "nvfp4", "fp4
 LENGTH_SHARE = 0.9
 DAY = re.compile(r"(\d{4})-(\d\d)-\d\d(?:\.csv)?")
 MEASURED_ON = re.compile(r"measured (\d{4}-\d\d-\d\d)")
+VERSION = re.compile(r"(\d+)\.(\d+)\.")
+OVERLAPPING_VLLM = (0, 14)
+"""First version of vLLM with asynchronous scheduling by default."""
+OVERLAPPING_SINCE = "2025-11"
+"""Month since which the scripts of the sampled benchmark set --async-scheduling for vLLM."""
 UNRECORDED = "speculative/MTP settings not recorded"
 LEAST_SHARE = 0.5
 """Smallest number of decoding requests, divided by the number that fits into memory."""
@@ -195,7 +200,7 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
         "id": record["id"],
         "model": _model_name(record["model"]),
         "node": NODES.get(record["gpu"], ""),
-        "engine": _engine_name(record["engine"]),
+        "engine": _engine_name(record),
         "weights": weights,
         "kv": cache,
         **layout,
@@ -270,9 +275,19 @@ def _model_name(name: str) -> str:
     return next((known for prefix, known in MODELS if low.startswith(prefix)), low)
 
 
-def _engine_name(name: str) -> str:
+def _engine_name(record: Mapping[str, str]) -> str:
     known = ("sglang", "vllm", "trtllm+triton")
-    return next((engine for engine in known if name.startswith(engine)), "trtllm")
+    name = next((one for one in known if record["engine"].startswith(one)), "trtllm")
+    return f"{name}+sync" if name == "vllm" and _is_synchronous(record) else name
+
+
+def _is_synchronous(record: Mapping[str, str]) -> bool:
+    """Return True if a row of vLLM was measured before it overlapped host and GPU by default."""
+    number = VERSION.match(record["engine_version"])
+    if number:
+        return (int(number[1]), int(number[2])) < OVERLAPPING_VLLM
+    day = MEASURED_ON.search(record["notes"])
+    return not day or day[1] < OVERLAPPING_SINCE
 
 
 def _source_name(text: str) -> str:

@@ -163,9 +163,9 @@ class Deployment:
         return self.layout.dp * self.micro_batches
 
     @property
-    def rank_micro_batches(self) -> int:
-        """Return the number of micro-batches that each of these ranks runs per step."""
-        return self.layout.pp // self.micro_batches
+    def rank_micro_batches(self) -> float:
+        """Return the mean number of micro-batches that each of these ranks runs per step."""
+        return self.layout.pp / self.micro_batches
 
     @cached_property
     def rank_setup(self) -> ServingSetup:
@@ -175,7 +175,7 @@ class Deployment:
         return replace(
             self.setup,
             max_running=max(self.setup.running_limit // self.micro_batches, 1),
-            max_batched_tokens=self.setup.step_token_limit * self.rank_micro_batches,
+            max_batched_tokens=round(self.setup.step_token_limit * self.rank_micro_batches),
         )
 
     @property

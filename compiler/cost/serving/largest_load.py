@@ -121,7 +121,9 @@ def _rate_and_largest_ratio(
     largest number of requests of a rank.
     """
     setup, steps = deployment.setup, decode_steps(deployment.setup, traffic)
-    found = steady_steps(deployment, traffic, running, poisson_queue(deployment.rank_setup, traffic, 0.0))
+    found = steady_steps(
+        deployment, traffic, running, poisson_queue(deployment.rank_setup, traffic, 0.0)
+    )
     if steps:
         rate = running / (steps * found.seconds.request_step)
     else:
@@ -131,6 +133,7 @@ def _rate_and_largest_ratio(
     queued = state_with_steps(deployment, traffic, running, found)
     return rate, max(
         rate * queued.prefill_seconds / BUSIEST,
+        rate / (queued.most_rate * BUSIEST),
         rate * queued.request_seconds / limits[3],
         queued.first_seconds / limits[0],
         queued.step_seconds / setup.accepted_tokens / limits[1],

@@ -17,7 +17,6 @@ this way count as one rank.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.ir.serving import Traffic
@@ -31,9 +30,8 @@ def with_micro_batches(deployment: Deployment, traffic: Traffic) -> Deployment:
     pp = deployment.layout.pp
     if pp == 1 or deployment.layout.dp > 1:
         return deployment
-    chunks = ceil(traffic.computed_input_tokens / deployment.setup.step_token_limit)
-    # The largest number of consecutive micro-batches that one prompt fills.
-    filled = max(part for part in range(1, pp + 1) if pp % part == 0 and part <= max(chunks, 1))
-    if deployment.micro_batches == pp // filled:
+    chunks = max(traffic.computed_input_tokens / deployment.setup.step_token_limit, 1.0)
+    micro_batches = max(round(pp / chunks), 1)
+    if deployment.micro_batches == micro_batches:
         return deployment
-    return replace(deployment, micro_batches=pp // filled)
+    return replace(deployment, micro_batches=micro_batches)

@@ -49,9 +49,11 @@ def prompt_seconds(
     mixed = seconds_through_all_stages(deployment, StepBatch(beside, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
     prefill = max(mixed.total_seconds - total, 0.0) * computed / chunk
+    ratio = latency_ratio(deployment, traffic)
     if queue.ranks == 1 or deployment.layout.dp == 1:
-        part = _quadratic_fraction(deployment, traffic, prefill)
-        return StepSeconds(prefill, total, total, quadratic=part)
+        part, latency = _quadratic_fraction(deployment, traffic, prefill), prefill * ratio
+        prefill = _with_drained_pipeline(prefill, total, starts * queue.ranks, ratio)
+        return StepSeconds(prefill, total, total, latency, quadratic=part)
     # Experts and the exchange of tokens take as long as for the mean of the tokens of all ranks.
     mean = min(max(starts, 1 / queue.ranks) * computed, limit)
     others = seconds_through_all_stages(deployment, StepBatch(running, context, mean, span))
@@ -59,7 +61,9 @@ def prompt_seconds(
     beside_shared = mixed.shared_seconds - decode.shared_seconds
     own = max(mixed.total_seconds - total - beside_shared, 0.0) * computed / chunk
     quadratic = _quadratic_fraction(deployment, traffic, own)
-    return StepSeconds(own + shared, total, total, shared, quadratic)
+    longer = _with_drained_pipeline(1.0, total / (own + shared), starts * queue.ranks, ratio)
+    prefill = own + shared
+    return StepSeconds(prefill * longer, total, total, prefill * ratio, shared * longer, quadratic)
 
 
 def _seconds_in_separate_steps(
@@ -72,14 +76,45 @@ def _seconds_in_separate_steps(
     limit, computed = deployment.rank_setup.step_token_limit, traffic.computed_input_tokens
     alone = _alone_seconds(deployment, traffic, 1.0)
     part = _quadratic_fraction(deployment, traffic, alone)
+    ratio = latency_ratio(deployment, traffic)
+    latency = alone * ratio
     if not queue.prefill_first or 2 * computed > limit:
-        return StepSeconds(alone, total, total, quadratic=part, alone=alone)
+        prefill = _with_drained_pipeline(alone, total, starts, ratio)
+        return StepSeconds(prefill, total, total, latency, quadratic=part, alone=alone)
     # Part of the time of a step that does not grow with the number of its prompts.
     fixed = max(2 * alone - _alone_seconds(deployment, traffic, 2.0), 0.0)
     together = prompts_together(queue, (total, fixed, alone - fixed), starts)
     together = min(together, limit / computed)
     prefill = alone - fixed + fixed / together
-    return StepSeconds(prefill, total, total, quadratic=part, alone=alone, together=together)
+    return StepSeconds(
+        prefill, total, total, latency, quadratic=part, alone=alone, together=together
+    )
+
+
+def latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the latency of a prompt, divided by the time that it adds to the steps of its rank.
+
+    The chunks of a prompt pass the ``pp`` stages one after the other, and take as long as chunks +
+    pp - 1 chunks on one stage. In a step, a rank computes one chunk in each of its micro-batches,
+    and takes as long as ``pp`` chunks.
+    """
+    pp, parts = deployment.layout.pp, deployment.rank_micro_batches
+    if pp == 1:
+        return 1.0
+    chunks = max(traffic.computed_input_tokens / deployment.setup.step_token_limit, 1.0)
+    return max((chunks + pp - 1) * parts / (chunks * pp), 1.0)
+
+
+def _with_drained_pipeline(prefill: float, decode: float, starts: float, ratio: float) -> float:
+    """Return the seconds that a prompt adds to steps, including the time until it left all stages.
+
+    Decoding requests wait until the last chunk has passed the stages, unless another prompt starts
+    before: its probability is the share of the time that prompts take. In a step, ``starts``
+    prompts start on all ranks, which take up to ``ratio`` x ``prefill`` seconds each, and other
+    work takes ``decode`` seconds.
+    """
+    alone = decode / (decode + starts * prefill * ratio)
+    return prefill * (1 + (ratio - 1) * alone)
 
 
 def least_step_seconds(deployment: Deployment, traffic: Traffic, running: float) -> float:

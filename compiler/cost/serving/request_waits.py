@@ -16,7 +16,10 @@ half of M = E[S^2] / E[S] on average, and then for the prompts in its own step:
   request decodes, d is 0; the number of decoding requests has a Poisson distribution, so that this
   has the probability exp(-mean) (M/G/infinity).
 - A closed loop: each request that ends is replaced at once. The decoding requests end in different
-  steps, m of them per step, so that M = E[S] + p^2 m / E[S], and m others start in the same step.
+  steps, m of them per step, so that M = E[S] + p r / (1 - f r^2) with the load r = p m / E[S], and
+  m others start in the same step. f is the share of the front end in the time of front end and
+  decode step: requests that pass a slow front end during a long step start together in the next
+  one, as under Poisson arrivals.
 
 An engine that runs prompts first has steps of d or n p seconds. It is a queue with vacations: under
 Poisson arrivals, M = d / (1 + r) + p r / (1 - r^2). In a closed loop, the steps with prompts have n
@@ -76,6 +79,8 @@ class StepSeconds:
     """Time of a step without prompts."""
     step: float
     """Mean time of a step."""
+    latency: float = 0.0
+    """Time from the start of a prompt to its first token, without the time of decode steps."""
     shared: float = 0.0
     """Part of ``prefill`` in work that all data-parallel ranks of the engine share."""
     quadratic: float = 0.0
@@ -134,6 +139,9 @@ class RequestQueue:
     waited: float = 1.0
     """Fraction of the prompts that start in the same step for which the request waits: between 0.5
     if a step has one prompt, and 1 if a step has many."""
+    front: float = 0.0
+    """Seconds that a request spends in the front end after its predecessor has ended; 0 under
+    Poisson arrivals."""
     dense: float = 0.0
     """Prompts per step while requests return that have ended one step after another."""
     step_prompts: float = inf
@@ -211,6 +219,7 @@ def closed_loop_queue(
     return RequestQueue(
         prompts=first_round * others / 2 + later_rounds * ahead,
         arrivals=everywhere,
+        front=arrivals.front_seconds,
         steps=(arrivals.poll_steps + arrivals.option_steps) * busy,
         busy=busy,
         waited=_waited_share(setup, traffic),
@@ -311,7 +320,12 @@ def _seconds_in_steps(queue: RequestQueue, seconds: StepSeconds) -> float:
     ahead = max(step, seconds.decode + queue.dense * prefill)
     if queue.ranks > 1:
         return queue.steps * ahead + common
-    seen = max(step + seconds.square(queue) * prefill * prompts / step, ahead)
+    # Requests that pass the front end during a long step start together in the next one, as under
+    # Poisson arrivals, unless a decode step takes longer than the front end.
+    load = min(prompts / step, BUSIEST)
+    spaced = queue.front / (queue.front + seconds.decode)
+    longer = seconds.square(queue) * prefill * load / (1 - spaced * load * load)
+    seen = max(step + longer, ahead)
     return queue.steps * ahead + queue.busy * (seen / 2 + queue.waited * prompts)
 
 

@@ -9,8 +9,8 @@ The time to the first token is that of a request's own prompt and of the delay b
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from math import expm1, inf
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
@@ -44,6 +44,9 @@ class SteadyState:
     step."""
     request_seconds: float
     """Seconds from admission to the last token."""
+    most_rate: float
+    """Requests per second and rank whose prompts fit into the tokens of the steps; infinite if
+    prompts have steps of their own, as many as they need."""
 
 
 @frozen
@@ -82,11 +85,9 @@ def state_with_steps(
     """Return the steady state (``steady_state``) whose steps are ``found``."""
     setup, queue, decode, seconds = deployment.setup, found.queue, found.decode, found.seconds
     steps, step = decode_steps(setup, traffic), seconds.request_step
-    ratio = _prompt_latency_ratio(deployment, traffic)
-    if seconds.alone and queue.prefill_first:
-        first = seconds.alone * ratio
-    else:  # each chunk runs in a decode step
-        first = queue.chunks * decode.total_seconds + seconds.prefill * ratio
+    first = seconds.latency
+    if not (seconds.alone and queue.prefill_first):  # each chunk runs in a decode step
+        first += queue.chunks * decode.total_seconds
     transfer = transfer_seconds(deployment, traffic)
     # Prompts, or transfers of their caches, follow one another; decode pools compute one token.
     serial = max(seconds.prefill, transfer)
@@ -100,7 +101,8 @@ def state_with_steps(
         if not queue.prefill_first:
             least += decode.total_seconds / queue.step_prompts
         first = max(first, queue.present * least - steps * step)
-    return SteadyState(running, decode, step, serial, first, first + steps * step)
+    most = inf if queue.prefill_first else queue.step_prompts / seconds.step
+    return SteadyState(running, decode, step, serial, first, first + steps * step, most)
 
 
 def mean_step_seconds(
@@ -117,7 +119,7 @@ def steady_steps(
     setup, ranks = deployment.rank_setup, deployment.ranks
     context = traffic.mean_context_tokens
     present = running if queue.rate is None else queue.others(running) + 1
-    busy = queue.busy if queue.rate is None else -math.expm1(-running * ranks)
+    busy = queue.busy if queue.rate is None else -expm1(-running * ranks)
     # In a decode pool, the transfer of a cache delays only its own rank.
     has_prompts = setup.pool != "decode" and not setup.prefill_apart
     if has_prompts:
@@ -144,15 +146,3 @@ def reloaded_bytes(deployment: Deployment, traffic: Traffic) -> float:
     """
     tokens = traffic.input_tokens * traffic.host_hit
     return tokens * kv_bytes_per_token(deployment.model, deployment.layout, deployment.setup)
-
-
-def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the latency of a prompt, divided by the time that it occupies one pipeline stage.
-
-    The chunks of a prompt pass the ``pp`` stages one after the other, and take as long as chunks +
-    pp - 1 chunks on one stage. In a step, a rank computes the chunks of its micro-batches, and
-    takes as long as ``pp`` chunks.
-    """
-    pp, parts = deployment.layout.pp, deployment.rank_micro_batches
-    chunks = max(math.ceil(traffic.computed_input_tokens / deployment.setup.step_token_limit), 1)
-    return (chunks + pp - 1) / (chunks * pp / parts)

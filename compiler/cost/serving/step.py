@@ -84,8 +84,7 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
         )
     # Only the last token of a prompt needs logits; a prompt has about 2 x span tokens.
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
-    host = deployment.engine.scheduling
-    return StepTerms(
+    terms = StepTerms(
         projections=_projection_seconds(deployment, own)
         + (_adapter_seconds(deployment, own) if setup.lora is not None else 0.0),
         attention=attention,
@@ -95,9 +94,19 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
         * context_parallel_seconds(deployment, verified / pcp, batch.prefill / pcp),
         launch=_launch_seconds(deployment, own),
         head=deployment.gemm_seconds(part.head, heads, 2.0),
-        host=host.step_seconds + host.sequence_seconds * batch.decode,
         draft=_draft_seconds(deployment, batch) if deployment.draft is not None else 0.0,
     )
+    return replace(terms, host=_host_wait_seconds(deployment, batch, terms.total_seconds))
+
+
+def _host_wait_seconds(deployment: Deployment, batch: StepBatch, computed: float) -> float:
+    """Return the seconds of a step in which the GPU waits for the host.
+
+    ``computed`` is the time in which the GPU computes the step.
+    """
+    host = deployment.engine.scheduling
+    seconds = host.step_seconds + host.sequence_seconds * batch.decode
+    return max(seconds - computed, 0.0) if host.overlaps_host else seconds
 
 
 def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
@@ -115,6 +124,23 @@ def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> Step
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
     hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
     return terms.through_stages(layout.pp, hop)
+
+
+def host_floor_seconds(deployment: Deployment, decode: float) -> float:
+    """Return the seconds below which the host keeps a step of ``decode`` requests on all stages.
+
+    The result is 0 if the GPU waits during all host work, which is then a part of every step.
+    """
+    layout, host = deployment.layout, deployment.engine.scheduling
+    if not host.overlaps_host:
+        return 0.0
+    share = decode / deployment.rank_micro_batches
+    seconds = host.step_seconds + host.sequence_seconds * share
+    if layout.pp == 1:
+        return seconds
+    nbytes = 2 * share * deployment.model.hidden
+    hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
+    return (seconds + hop) * layout.pp
 
 
 def _draft_seconds(deployment: Deployment, batch: StepBatch) -> float:

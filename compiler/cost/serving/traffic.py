@@ -166,6 +166,10 @@ def _open_arrival_state(
 
     running = _smallest_root(missing_requests, LEAST_RUNNING, slots)
     steady = steady_state(deployment, traffic, running, queue)
+    if rate > steady.most_rate:
+        # Prompts arrive faster than steps have tokens for them, so that all slots fill up.
+        full = _closed_loop_state(deployment, traffic, slots, deployment.ranks)
+        return full, OVERLOAD * slots
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)
 
 

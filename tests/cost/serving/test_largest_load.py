@@ -88,8 +88,9 @@ def test_no_load_exceeds_the_bound(name: str, layout: ServingLayout, tpot: float
         return
     # The search leaves out layouts only if the bound exceeds the best load by BOUND_SLACK.
     assert found.solved_request_rate * LOAD_MARGINS[-1] < bound
-    # Many data-parallel ranks wait for the one with the most prompts, which the bound ignores.
-    assert bound < (2 if layout.dp == 1 else 8) * found.solved_request_rate
+    # Ranks and micro-batches wait for the one with the most prompts, which the bound ignores.
+    waiting = (layout.dp > 1) + (layout.pp > 1)
+    assert bound < (2, 8, 16)[waiting] * found.solved_request_rate
 
 
 def test_a_limit_that_a_single_request_misses_gives_a_bound_of_zero() -> None:

@@ -106,10 +106,23 @@ class Engine:
         if horizon == inf:
             self.end = inf
             return
+        least = max([rank.least_seconds for rank in ranks])
+        if self._first < least:
+            horizon = self._wait_for_host(least, horizon)
         if not has_prompts:
             self.decode_seconds = self._first
         self.steps = int(horizon if horizon < self.longest_stretch else self.longest_stretch)
         self.end = self.clock + self._stretch_seconds(self.steps)
+
+    def _wait_for_host(self, least: float, horizon: float) -> float:
+        """Lengthen the steps to ``least`` seconds; return the number of such steps.
+
+        There are at most ``horizon``, fewer if the growth makes later ones longer than ``least``.
+        """
+        if self._growth > 0:
+            horizon = min(horizon, ceil((least - self._first) / self._growth))
+        self._first, self._growth = least, 0.0
+        return max(horizon, 1)
 
     def _set_common_steps(self) -> tuple[float, bool]:
         """Set the seconds of the first step and the growth per step of several ranks.

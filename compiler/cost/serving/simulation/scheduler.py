@@ -76,8 +76,8 @@ class RankLimits:
     prefill_first: bool = False
     """True if decoding requests wait while prompts run; False if they run in the same steps."""
     late_share: float = 0.0
-    """Seconds from the end of a step to the first tokens of its prompts, divided by the seconds of
-    these prompts: the last chunk of a prompt enters a pipeline after the other chunks."""
+    """Seconds from the end of a step to the first token of a prompt, divided by the seconds that
+    the prompt adds to the step: the last chunk enters a pipeline after the other chunks."""
 
     @property
     def longest_request(self) -> int:
@@ -110,6 +110,7 @@ class Rank:
         self.base_seconds = self.per_context = 0.0
         self.late_seconds = 0.0  # from the end of the step to the first tokens of its prompts
         self.growth_seconds = 0.0  # growth of ``context`` per step, in seconds
+        self.least_seconds = 0.0  # seconds that the step takes at least
         self.growth = 0.0 if limits.reserves_output else limits.accepted
         self._finishing: list[tuple[int, int, Request, int]] = []
         self._sequence = 0
@@ -160,6 +161,7 @@ class Rank:
     def _set_step_line(self) -> None:
         """Set the time of a step of the scheduled work."""
         decode, times = self.active, self.times
+        self.least_seconds = times.least_seconds(decode)
         if decode:
             self.base_seconds, slope = times.decode_line(decode, self.context / decode)
             self.per_context = slope / decode
@@ -170,7 +172,21 @@ class Rank:
         if self.chunks:
             prompts = times.prompt_seconds(decode, self.prompt_tokens, self.prompt_keys)
             self.base_seconds += prompts
-            self.late_seconds = self.limits.late_share * prompts
+            if self.limits.late_share:
+                longest = max(chunk for _, chunk in self.chunks)
+                self._add_late_seconds(
+                    self.limits.late_share * prompts * longest / self.prompt_tokens
+                )
+
+    def _add_late_seconds(self, late: float) -> None:
+        """Let the prompts of the step end ``late`` seconds after the step.
+
+        The decoding requests wait for them too, unless other prompts follow.
+        """
+        if not self.waiting and all(one.position >= one.target for one in self.prefilling):
+            self.base_seconds += late
+            late = 0.0
+        self.late_seconds = late
 
     def _decode_horizon(self) -> float:
         """Return the number of decode steps until a request ends or the cache is full."""

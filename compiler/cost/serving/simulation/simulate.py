@@ -17,6 +17,7 @@ from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
 from parc.compiler.cost.serving.micro_batches import with_micro_batches
+from parc.compiler.cost.serving.prompt_seconds import latency_ratio
 from parc.compiler.cost.serving.request_waits import runs_prompts_first, seconds_outside_steps
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine
 from parc.compiler.cost.serving.simulation.front_end import FrontEnd, create_balancer, serve
@@ -262,8 +263,14 @@ def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstim
         verified=1 + setup.draft_tokens,
         reserves_output=deployment.engine.scheduling.reserves_output,
         prefill_first=runs_prompts_first(setup),
-        late_share=(deployment.rank_micro_batches - 1) / layout.pp,
+        late_share=_late_share(deployment, traffic),
     )
+
+
+def _late_share(deployment: Deployment, traffic: Traffic) -> float:
+    """Return ``RankLimits.late_share``."""
+    steps = traffic.computed_input_tokens / deployment.rank_setup.step_token_limit
+    return (latency_ratio(deployment, traffic) - 1) * max(steps, 1.0)
 
 
 @frozen

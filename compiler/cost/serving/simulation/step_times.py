@@ -16,6 +16,7 @@ from math import inf
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.step import (
     StepBatch,
+    host_floor_seconds,
     mean_visible_prompt_keys,
     seconds_through_all_stages,
 )
@@ -53,11 +54,19 @@ class Keys:
 class StepTimes:
     """Seconds per step, by number of decoding requests, their context, and prompt tokens."""
 
-    def __init__(self, seconds: StepSeconds, prompt_tokens: float, keys: Keys | None = None):
+    def __init__(
+        self,
+        seconds: StepSeconds,
+        prompt_tokens: float,
+        keys: Keys | None = None,
+        floor: Callable[[float], float] | None = None,
+    ) -> None:
         """Create empty tables of the function ``seconds``.
 
-        ``prompt_tokens`` is the mean number of tokens of a prompt.
+        ``prompt_tokens`` is the mean number of tokens of a prompt. ``floor`` returns the seconds
+        that a step with a number of decoding requests takes at least; the tables ignore it.
         """
+        self.least_seconds = cache(floor or (lambda _: 0.0))
         self.keys = keys or Keys()
         self.window = self.keys.window
         self._seconds = seconds
@@ -192,9 +201,17 @@ def _empty_step_times(
         lambda tokens: mean_visible_prompt_keys(model, tokens),
     )
 
+    # If the host overlaps GPU steps, the GPU's part is linear in the context, but not the longer of
+    # both, which the engine takes.
+    overlaps = deployment.engine.scheduling.overlaps_host
+
     @cache
     def terms(batch: StepBatch) -> StepTerms:
-        return seconds_through_all_stages(deployment, batch)
+        found = seconds_through_all_stages(deployment, batch)
+        return replace(found, host=0.0) if overlaps else found
+
+    def floor(decode: float) -> float:
+        return host_floor_seconds(deployment, decode)
 
     def shared_seconds(batch: StepBatch) -> float:
         return terms(batch).shared_seconds
@@ -204,8 +221,8 @@ def _empty_step_times(
         return found.total_seconds - found.shared_seconds
 
     if deployment.layout.dp == 1:
-        return StepTimes(lambda batch: terms(batch).total_seconds, prompt_tokens, keys), None
+        return StepTimes(lambda batch: terms(batch).total_seconds, prompt_tokens, keys, floor), None
     return (
-        StepTimes(own_seconds, prompt_tokens, keys),
+        StepTimes(own_seconds, prompt_tokens, keys, floor),
         StepTimes(shared_seconds, prompt_tokens, keys),
     )
