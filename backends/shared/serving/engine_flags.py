@@ -42,9 +42,12 @@ def rows_with_values(
         if row.group == HOSTS or not row.exists_in(version):
             continue
         value = row.constant
-        if value is None:
-            function = functions[row.derived] if row.derived else None
-            value = function(plan) if function else value_at_path(plan, row.fields[0])
+        if row.derived:
+            value = functions[row.derived](plan)
+        elif value is None:
+            # The roots of other paths, such as service, are parts of the problem.
+            root = plan if hasattr(plan, row.fields[0].partition(".")[0]) else plan.problem
+            value = value_at_path(root, row.fields[0])
         if value is not None:
             yield row, value
 
