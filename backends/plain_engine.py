@@ -130,3 +130,14 @@ class PlainEngine:
                 targets=(self.name,),
             )
             sink.report("E11", finding, at="launch.load_balancer")
+
+
+def scaled_context_tokens(model: Model) -> int:
+    """Return the longest sequence, in tokens, of an engine that applies the scaling of positions.
+
+    Only the scalings "linear" and "dynamic" multiply the length: for llama3, longrope and yarn, the
+    config already contains the multiplied length.
+    """
+    position = model.position
+    factor = position.scaling_factor if position.scaling in ("linear", "dynamic") else 1
+    return int(position.max_positions * factor)

@@ -256,11 +256,11 @@ def mesh_defect(layout: Layout, dense: Mesh, expert: Mesh | None) -> str:
 
 def stage_defect(layout: Layout, dense: Mesh, expert: Mesh) -> str:
     """Return a rank whose pipeline stages differ between the meshes; empty if there is none."""
-    stages = dense.axis_by_name("pp"), expert.axis_by_name("pp")
-    if layout.pp == 1 or stages[0].stride == stages[1].stride:
+    strides = dense.axis_by_name("pp").stride, expert.axis_by_name("pp").stride
+    if layout.pp == 1 or strides[0] == strides[1]:
         return ""
-    rank = min(one.stride for one in stages)
-    first, second = (rank // one.stride % one.size for one in stages)
+    rank = min(strides)
+    first, second = (mesh.coordinate_of_rank(rank, "pp") for mesh in (dense, expert))
     return (
         f"rank {rank} is in pipeline stage {first} of the dense layers and in stage {second} of "
         "the experts"

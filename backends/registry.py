@@ -227,13 +227,6 @@ def wrapped_framework_verifiers(name: str) -> dict[str, Verifier]:
     return {one: cast(Verifier, _load(name, module, VERIFIER)) for one, module in verified}
 
 
-def built_in_wrappers() -> tuple[tuple[str, str], ...]:
-    """Return all built-in pairs (wrapper, wrapped framework), such as Accelerate and DeepSpeed."""
-    return tuple(
-        (one.name, wrapped.framework) for one in BUILT_IN for wrapped in one.wrapped_frameworks
-    )
-
-
 def launching_wrapper(problem: Problem) -> str:
     """Return the backend in ``emit`` that starts the job's framework; empty if there is none.
 

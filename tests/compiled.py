@@ -123,6 +123,16 @@ def _example_files(name: str) -> Files:
     return emitted(example(name))
 
 
+def write_files(files: Files, folder: Path, executable: bool = False) -> None:
+    """Write ``files`` below ``folder``, whose folders are created."""
+    for path, text in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+        if executable:
+            target.chmod(0o755)
+
+
 def files_of(spec: Spec) -> Files:
     """Return all files of a training spec."""
     return emitted(plan_of(spec))

@@ -23,6 +23,7 @@ from tests.goldens import (
     stored_files,
     write_files,
 )
+from tests.samples import slow_cases
 from tests.shell_checks import shell_findings
 
 
@@ -73,7 +74,11 @@ def validator_of(schema: str) -> Draft202012Validator:
     return Draft202012Validator(rules)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+LARGE = ("deepseek-v3", "llama-3.1-405b", "mt-nlg-530b")
+"""Examples whose rank maps take most of the time of this check."""
+
+
+@pytest.mark.parametrize("name", slow_cases(EXAMPLES, LARGE.__contains__))
 def test_the_json_files_of_an_example_keep_their_schemas(name: str) -> None:
     for path, schema in (("plan.json", "plan"), ("rankmap.json", "rankmap"), ("parc.lock", "lock")):
         validator_of(schema).validate(json.loads(emitted_by(name)[path]))

@@ -319,7 +319,7 @@ def read_job_settings(
     tokenizer = settings.get("tokenizer", "missing") or None
     yield settings.derive("problem.job.tokenizer_model", tokenizer, "tokenizer")
     yield settings.derive_from("problem.model.layers", "layers")
-    yield from single_stage_settings(settings, "layers")
+    yield from single_stage_settings(settings)
     if builds_with_transformers(settings):
         yield from transformers_settings(settings)
     elif emitted:

@@ -22,13 +22,3 @@ def reshard_after_forward(problem: Problem, layout: Layout) -> bool:
     Return False if the weights stay gathered until the backward pass.
     """
     return layout.zero_stage == 3
-
-
-def activation_checkpointing(problem: Problem, layout: Layout) -> str:
-    """Return "full" if the backward pass recomputes the activations of every layer, else "none"."""
-    return layout.recompute.granularity
-
-
-def param_dtype(problem: Problem, layout: Layout) -> str:
-    """Return the number format of the weights and activations in the forward and backward pass."""
-    return problem.job.precision

@@ -166,7 +166,7 @@ def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[
     tokenizer = settings.get("tokenizer", "missing") or None
     yield settings.derive("problem.job.tokenizer_model", tokenizer, "tokenizer")
     yield settings.derive_from("problem.model.layers", "layers")
-    yield from single_stage_settings(settings, "layers")
+    yield from single_stage_settings(settings)
 
 
 VERIFIER = FsdpVerifier(

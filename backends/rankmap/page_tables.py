@@ -104,10 +104,9 @@ def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
 def _rack_row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
     """Return the table cells of the row for ``rack``, whose hosts have the node ranks ``nodes``."""
     names = compress_hosts(placement.hosts[node].name for node in nodes)
-    pipeline, each = placement.dense.axis_by_name("pp"), placement.ranks_per_node
+    each = placement.ranks_per_node
     stages = {
-        # The coordinate of a rank along an axis follows from the axis' stride and size.
-        rank // pipeline.stride % pipeline.size
+        placement.dense.coordinate_of_rank(rank, "pp")
         for node in nodes
         for rank in range(node * each, node * each + each)
     }

@@ -26,7 +26,6 @@ from parc.backends.verifier import (
 )
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.program_code import (
-    code_digest,
     parse_program,
     read_program_digests,
     verify_code,
@@ -225,15 +224,11 @@ def _json_loads_argument(value: ast.expr) -> str:
     return text if isinstance(text, str) else ""
 
 
-def program_code_digest(text: str, entry: tuple[str, str, str]) -> str:
-    """Return the digest of the code of ``ray/serve.py``, without the plan and the engine's names.
+def code_without_settings(text: str, entry: tuple[str, str, str]) -> ast.Module:
+    """Return the code of ``ray/serve.py`` without the plan and the names of the engine.
 
     ``entry`` contains these names: the program, the module and the variable of the engine.
     """
-    return code_digest(_code_without_settings(text, entry)).code
-
-
-def _code_without_settings(text: str, entry: tuple[str, str, str]) -> ast.Module:
     program, name, variable = entry
     general = text.replace(f'["{program}", *words]', '["PROGRAM", *words]')
     general = general.replace(f"from {name} import main", "from MODULE import main")
@@ -244,7 +239,7 @@ def _verify_code(artifacts: Mapping[str, str], sink: Sink) -> None:
     """Report code of ``ray/serve.py`` that differs from the code that PARC emits (A18)."""
     engine = _engine_verifier(read_plan(artifacts[PLAN])) if PLAN in artifacts else None
     if engine is not None and engine.ray_entry is not None:
-        code = _code_without_settings(artifacts[PROGRAM], engine.ray_entry)
+        code = code_without_settings(artifacts[PROGRAM], engine.ray_entry)
         verify_code(PROGRAM, code, read_program_digests(PACKAGE)[PROGRAM].code, sink)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from parc.backends.plain_engine import PlainEngine
+from parc.backends.plain_engine import PlainEngine, scaled_context_tokens
 from parc.backends.sglang.arguments import MODEL, shared_arguments
-from parc.backends.sglang.defaults import context_tokens, default_batch
+from parc.backends.sglang.defaults import default_batch
 from parc.backends.sglang.environment import ALLOW_LONG, serving_environment
-from parc.backends.sglang.features import service_features
+from parc.backends.sglang.features import LORA_FAMILIES, MTP_FAMILIES
 from parc.backends.sglang.plan_checks import check_sglang
 from parc.backends.sglang.processes import bootstrap_port, plan_processes
 from parc.backends.sglang.rules import LAYOUT_RULES
@@ -14,6 +14,7 @@ from parc.backends.sglang.rules_experts import EXPERT_RULES
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
+from parc.backends.shared.serving.features import supported_features
 from parc.backends.shared.serving.layout_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import (
     EngineProcess,
@@ -86,8 +87,8 @@ class Sglang(PlainEngine):
         return default_batch(gpu)
 
     def context_tokens(self, model: Model) -> int:
-        """Return the longest sequence, in tokens, that SGLang derives from the model's config."""
-        return context_tokens(model)
+        """Return the longest sequence, in tokens (get_context_length)."""
+        return scaled_context_tokens(model)
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats of weights and KV cache that SGLang does not support on ``gpu``."""
@@ -95,7 +96,7 @@ class Sglang(PlainEngine):
 
     def service_features(self, model: Model) -> frozenset[str]:
         """Return the features that SGLang supports for ``model`` (see ``EngineTraits``)."""
-        return service_features(model)
+        return supported_features(model, MTP_FAMILIES, LORA_FAMILIES)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """Return the rules that a layout must satisfy."""

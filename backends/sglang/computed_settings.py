@@ -76,11 +76,6 @@ def enables_eplb(plan: ServingPlan) -> bool:
     return plan.problem.pins.redundant_experts is not None
 
 
-def redundant_experts(plan: ServingPlan) -> int | None:
-    """Return the number of redundant experts; None if EPLB is off."""
-    return plan.problem.pins.redundant_experts
-
-
 def dtype(plan: ServingPlan) -> str:
     """Return SGLang's name of the number format of activations, such as "bfloat16"."""
     return DTYPES["fp16" if plan.problem.service.setup.weights == "fp16" else "bf16"]
@@ -113,27 +108,10 @@ def mem_fraction_static(plan: ServingPlan) -> str:
     return f"{plan.limits.gpu_memory_utilization:g}"
 
 
-def page_size(plan: ServingPlan) -> int:
-    """Return the number of tokens per page of the KV cache."""
-    return plan.problem.service.block_tokens
-
-
-def listen_address(plan: ServingPlan) -> str:
-    """Return the address of all network interfaces; SGLang's default is the local host."""
-    del plan
-    return "0.0.0.0"
-
-
 def speculative_algorithm(plan: ServingPlan) -> str | None:
     """Return SGLang's name of the method; None without speculative decoding."""
     draft = plan.problem.service.setup.speculative
     return None if draft is None else ALGORITHMS[draft.method]
-
-
-def draft_checkpoint(plan: ServingPlan) -> str | None:
-    """Return the checkpoint of the draft; None if it is in the checkpoint of the model."""
-    draft = plan.problem.service.setup.speculative
-    return None if draft is None else draft.checkpoint
 
 
 def speculative_num_steps(plan: ServingPlan) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.engine_constants import load_engine_constants
-from parc.compiler.ir import Gpu, Model
+from parc.compiler.ir import Gpu
 from parc.compiler.ir.engine_constants import EngineConstants
 
 MIB = 2**20
@@ -16,18 +16,6 @@ LARGEST_CHUNK = 16384
 def engine_constants() -> EngineConstants:
     """Return the constants of SGLang's cost model."""
     return load_engine_constants("sglang", __package__ or "")
-
-
-def context_tokens(model: Model) -> int:
-    """Return the longest sequence, in tokens, that SGLang derives from the config of ``model``.
-
-    Only configs without the original length are multiplied by the scaling factor
-    (utils/hf_transformers, get_context_length); those of llama3, longrope and yarn have it.
-    """
-    position = model.position
-    if position.scaling in ("linear", "dynamic"):
-        return int(position.max_positions * position.scaling_factor)
-    return position.max_positions
 
 
 def default_stages(layers: int, pp: int) -> tuple[int, ...]:

@@ -10,8 +10,6 @@ from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     expand_abbreviation,
     explain_removed_flag,
-    explain_unestimated_flag,
-    find_value_fault,
     fix_unknown_flag,
     parse_extra_arguments,
     removed_flags,
@@ -20,6 +18,7 @@ from parc.backends.shared.extra_arguments import (
     rows_of_known_flags,
     spec_field_of_flag,
 )
+from parc.backends.shared.serving.engine_flags import explain_planned_flag, find_value_problem
 from parc.backends.shared.serving.serve_script import Argument
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.similar_names import close_matches
@@ -68,12 +67,9 @@ def _find_flag_fault(
         return "F01", explain_unknown_flag(extra.flag)
     means = "--attn-dp-size" if means == OLD_SWITCH else OTHER_NAMES.get(means, means)
     if means in planned_flags():
-        return "F02", _explain_planned_flag(extra.flag, means, planned)
-    fault = find_value_fault(extra, row)
-    if fault is not None:
-        return "F03", fault
-    ignored = explain_unestimated_flag(extra.flag, means, PACKAGE)
-    return None if ignored is None else ("V43", ignored)
+        field = spec_field_of_flag(means, PACKAGE)
+        return "F02", explain_planned_flag(extra.flag, means, planned, field)
+    return find_value_problem(extra, means, row, PACKAGE)
 
 
 def explain_unknown_flag(flag: str) -> Finding:
@@ -92,16 +88,4 @@ def explain_unknown_flag(flag: str) -> Finding:
         if near
         else "see python3 -m sglang.launch_server --help",
         fix=fix_unknown_flag(flag, near),
-    )
-
-
-def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
-    """Return the finding that the plan already determines ``flag``, by its first name ``means``."""
-    words = next((" ".join(one.words) for one in planned if one.flag == means), "")
-    field = spec_field_of_flag(means, PACKAGE)
-    return Finding(
-        f"the plan already determines {flag}",
-        label=f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it",
-        help=f"set {field or 'the corresponding field of the spec'} instead",
-        fix=f"remove {flag} from launch.args",
     )

@@ -7,8 +7,8 @@ from parc.backends.shared.serving.serve_script import (
     EngineProcess,
     Flag,
     HostAddress,
-    devices_of,
-    hosts_of_engines,
+    Ports,
+    engine_processes,
 )
 from parc.compiler.ir import ServingPlan
 
@@ -22,7 +22,7 @@ cache (server_args.py). Each prefill engine on a host needs another port."""
 
 def plan_processes(plan: ServingPlan) -> tuple[EngineProcess, ...]:
     """Return the processes that all hosts run, sorted by host and then by engine."""
-    return tuple(_build_process(plan, place) for place in hosts_of_engines(plan))
+    return engine_processes(plan, _own_flags_and_ports)
 
 
 def rendezvous_port(plan: ServingPlan, slot: int) -> int:
@@ -30,20 +30,15 @@ def rendezvous_port(plan: ServingPlan, slot: int) -> int:
     return plan.problem.launch.master_port + slot * RENDEZVOUS_PORTS
 
 
-def _build_process(plan: ServingPlan, place: EngineHost) -> EngineProcess:
-    """Return the process that an engine runs on a host, with its GPUs, flags and port."""
+def _own_flags_and_ports(plan: ServingPlan, place: EngineHost) -> tuple[tuple[Flag, ...], Ports]:
+    """Return the flags and API ports of the process that an engine runs on a host."""
     port = plan.problem.endpoint.port + place.slot
     # Only the engine's first host has an API server.
     own: tuple[Flag, ...] = (("--port", port),) if place.index_in_engine == 0 else ()
     if plan.problem.service.setup.pool == "prefill":
         own = (*own, (BOOTSTRAP, BOOTSTRAP_PORT + place.slot))
-    return EngineProcess(
-        node=place.node,
-        replica=place.replica,
-        devices=devices_of(plan, place),
-        flags=(*own, *_rendezvous_flags(plan, place)),
-        ports=(port,) if place.index_in_engine == 0 else (),
-    )
+    ports = (port,) if place.index_in_engine == 0 else ()
+    return (*own, *_rendezvous_flags(plan, place)), ports
 
 
 def bootstrap_port(process: EngineProcess) -> int:

@@ -141,7 +141,6 @@ LAYOUT_RULES: tuple[ServingRule, ...] = (
     no_context_parallelism_rule(
         "SGLang",
         "--attn-cp-size and --dcp-size support only some attention backends",
-        "use dp to split the cache of a model with latent attention",
         TARGETS,
     ),
     ServingRule(

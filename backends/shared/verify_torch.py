@@ -96,23 +96,20 @@ def read_batch_settings(
     yield settings.derive("problem.job.global_batch", size * count * replicas, steps)
 
 
-def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[DerivedSetting]:
-    """Yield the pipeline settings of a job without a pipeline: one stage with all layers.
-
-    ``layers`` is the name of the setting that contains the number of layers.
-    """
+def single_stage_settings(settings: EmittedSettings) -> Iterator[DerivedSetting]:
+    """Yield the pipeline settings of a job without a pipeline: one stage with all layers."""
     yield settings.derive("layout.vpp", 1)
     # Without stages no schedule applies; the plan then has the default.
     yield settings.derive("layout.schedule", "1f1b")
-    if layers in settings:
+    if "layers" in settings:
         chunk = {
             "embedding": True,
             "first_layer": 0,
-            "layers": settings.get(layers),
+            "layers": settings.get("layers"),
             "loss": True,
             "mtp_layers": 0,
         }
-        yield settings.derive("layout.split.chunks", [[chunk]], layers)
+        yield settings.derive("layout.split.chunks", [[chunk]], "layers")
 
 
 def read_recompute_settings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.plain_engine import PlainEngine
+from parc.backends.plain_engine import PlainEngine, scaled_context_tokens
 from parc.backends.shared.network import Variable
 from parc.backends.shared.render import render
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
@@ -13,7 +13,7 @@ from parc.backends.tensorrt_llm.arguments import (
     config_text,
     shared_arguments,
 )
-from parc.backends.tensorrt_llm.defaults import context_tokens, default_batch
+from parc.backends.tensorrt_llm.defaults import MOST_REQUESTS, MOST_TOKENS
 from parc.backends.tensorrt_llm.environment import serving_environment
 from parc.backends.tensorrt_llm.plan_checks import check_tensorrt_llm
 from parc.backends.tensorrt_llm.processes import plan_processes
@@ -76,12 +76,12 @@ class TensorrtLlm(PlainEngine):
         return f"nvcr.io/nvidia/tensorrt-llm/release:{version}" if vendor == "nvidia" else ""
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
-        """Return the default limits on ``gpu``: (concurrent requests, tokens per step)."""
-        return default_batch(gpu)
+        """Return the default limits on any GPU: (concurrent requests, tokens per step)."""
+        return MOST_REQUESTS, MOST_TOKENS
 
     def context_tokens(self, model: Model) -> int:
-        """Return the longest sequence, in tokens, that follows from the model's config."""
-        return context_tokens(model)
+        """Return the longest sequence, in tokens (_infer_max_seq_len)."""
+        return scaled_context_tokens(model)
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats of weights and KV cache that are not supported on ``gpu``."""

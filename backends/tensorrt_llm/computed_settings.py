@@ -22,12 +22,6 @@ def expert_parallel_size(plan: ServingPlan) -> int | None:
     return plan.layout.ep if plan.layout.ep > 1 else None
 
 
-def listen_address(plan: ServingPlan) -> str:
-    """Return the address of all network interfaces; the default is the local host."""
-    del plan
-    return "0.0.0.0"
-
-
 def enables_attention_dp(plan: ServingPlan) -> bool | None:
     """Return True if each rank of a stage runs the attention of its own requests, else None."""
     return True if plan.layout.dp > 1 else None
@@ -67,13 +61,3 @@ def moe_backend(plan: ServingPlan) -> str | None:
     in_blocks = setup.weights == "fp8" and setup.block_size > 1
     needs_deepgemm = problem.model.experts is not None and in_blocks and major >= BLACKWELL
     return "DEEPGEMM" if needs_deepgemm else None
-
-
-def tokens_per_block(plan: ServingPlan) -> int:
-    """Return the number of tokens per block of the KV cache."""
-    return plan.problem.service.block_tokens
-
-
-def reuses_blocks(plan: ServingPlan) -> bool:
-    """Return True if requests with the same beginning share blocks of the KV cache."""
-    return plan.problem.service.prefix_caching

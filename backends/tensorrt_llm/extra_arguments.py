@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
-    explain_unestimated_flag,
-    find_value_fault,
     fix_unknown_flag,
     parse_extra_arguments,
     report_extra_arguments,
     rows_of_known_flags,
     spec_field_of_flag,
 )
+from parc.backends.shared.serving.engine_flags import explain_planned_flag, find_value_problem
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.tensorrt_llm.arguments import NAME, PACKAGE, planned_flags, shared_arguments
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -56,11 +57,7 @@ def _find_flag_fault(
     means = canonical_flag_name(extra.flag)
     if means in planned_flags() or means in IN_CONFIG:
         return "F02", _explain_planned_flag(extra.flag, means, planned)
-    fault = find_value_fault(extra, row)
-    if fault is not None:
-        return "F03", fault
-    ignored = explain_unestimated_flag(extra.flag, means, PACKAGE)
-    return None if ignored is None else ("V43", ignored)
+    return find_value_problem(extra, means, row, PACKAGE)
 
 
 def explain_unknown_flag(flag: str, version: str) -> Finding:
@@ -82,13 +79,7 @@ def explain_unknown_flag(flag: str, version: str) -> Finding:
 def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
     """Return the finding that the plan already determines ``flag``, an alias of ``means``."""
     field = IN_CONFIG.get(means, "") or spec_field_of_flag(means, PACKAGE)
-    words = next((" ".join(one.words) for one in planned if one.flag == means), "")
-    label = f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it"
+    found = explain_planned_flag(flag, means, planned, field)
     if means in IN_CONFIG:
-        label = "config.yaml sets it, and replaces the value of the flag"
-    return Finding(
-        f"the plan already determines {flag}",
-        label=label,
-        help=f"set {field} instead" if field else "",
-        fix=f"remove {flag} from launch.args",
-    )
+        found = replace(found, label="config.yaml sets it, and replaces the value of the flag")
+    return found if field else replace(found, help="")

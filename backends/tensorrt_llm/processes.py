@@ -7,19 +7,19 @@ from parc.backends.shared.serving.serve_script import (
     EngineProcess,
     Flag,
     HostAddress,
-    devices_of,
-    hosts_of_engines,
+    Ports,
+    engine_processes,
 )
 from parc.compiler.ir import ServingPlan
 
 
 def plan_processes(plan: ServingPlan) -> tuple[EngineProcess, ...]:
     """Return the processes that all hosts run, sorted by host and then by engine."""
-    return tuple(_build_process(plan, place) for place in hosts_of_engines(plan))
+    return engine_processes(plan, _own_flags_and_ports)
 
 
-def _build_process(plan: ServingPlan, place: EngineHost) -> EngineProcess:
-    """Return the process that an engine runs on a host, with its GPUs, flags and port."""
+def _own_flags_and_ports(plan: ServingPlan, place: EngineHost) -> tuple[tuple[Flag, ...], Ports]:
+    """Return the flags and API ports of the process that an engine runs on a host."""
     port = plan.problem.endpoint.port + place.slot
     # Only the engine's first host has an API server.
     own: tuple[Flag, ...] = (("--port", port),) if place.index_in_engine == 0 else ()
@@ -29,10 +29,4 @@ def _build_process(plan: ServingPlan, place: EngineHost) -> EngineProcess:
         ("--node_rank", place.index_in_engine),
         ("--head", HostAddress(place.head)),
     )
-    return EngineProcess(
-        node=place.node,
-        replica=place.replica,
-        devices=devices_of(plan, place),
-        flags=(*own, *mpi) if place.hosts > 1 else own,
-        ports=(port,) if own else (),
-    )
+    return (*own, *mpi) if place.hosts > 1 else own, (port,) if own else ()

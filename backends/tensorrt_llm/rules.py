@@ -173,7 +173,6 @@ RULES: tuple[ServingRule, ...] = (
     no_context_parallelism_rule(
         "TensorRT-LLM",
         "its context parallelism is a prototype",
-        "use dp to split the cache of a model with latent attention",
         TARGETS,
     ),
     ServingRule(

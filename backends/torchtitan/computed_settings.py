@@ -106,11 +106,6 @@ def saves_checkpoints(problem: Problem, layout: Layout) -> bool:
     return bool(problem.job.checkpoint_dir or problem.job.load_dir)
 
 
-def checkpoint_folder(problem: Problem, layout: Layout) -> str | None:
-    """Return the folder in which checkpoints are saved; None for torchtitan's default folder."""
-    return problem.job.checkpoint_dir
-
-
 def loads_model_only(problem: Problem, layout: Layout) -> bool | PythonCode | None:
     """Return True if the run starts at step 0 with a new optimizer; None without ``load_dir``.
 

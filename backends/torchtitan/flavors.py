@@ -203,16 +203,16 @@ def _other_framework(problem: Problem) -> str:
     """Return the edit that selects the framework which trains the model; "" if there is none."""
     if not why_not_in_transformers(problem.model) and not _sharded_sizes(problem):
         return "emit: [fsdp]"
-    return "emit: [megatron]" if _is_expressible("megatron", problem) else ""
+    return "emit: [megatron]" if _megatron_can_train(problem) else ""
 
 
-def _is_expressible(name: str, problem: Problem) -> bool:
-    """Return True if the framework ``name`` has no rule that every layout of the model violates."""
+def _megatron_can_train(problem: Problem) -> bool:
+    """Return True if Megatron has no rule that every layout of the model violates."""
     from parc.backends.registry import framework
 
-    other = framework(name)
-    versions = ((name, other.default_version),)
-    moved = replace(problem, framework=name, versions=versions)
+    other = framework("megatron")
+    versions = (("megatron", other.default_version),)
+    moved = replace(problem, framework="megatron", versions=versions)
     whole = Layout.__new__(Layout)  # rules that read no field of a layout
     return not any(not rule.reads and rule.broken(moved, whole) for rule in other.rules(moved))
 
@@ -220,7 +220,7 @@ def _is_expressible(name: str, problem: Problem) -> bool:
 def _name_other_program(problem: Problem) -> str:
     """Return the end of a help text that names the program which builds the model, if any."""
     if why_not_in_transformers(problem.model):
-        if _is_expressible("megatron", problem):
+        if _megatron_can_train(problem):
             return ""
         return f"; {routes_to_train(problem.model)[0]}"
     sizes = _sharded_sizes(problem)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from parc.backends.base import RayEntry
-from parc.backends.plain_engine import PlainEngine
+from parc.backends.plain_engine import PlainEngine, scaled_context_tokens
 from parc.backends.shared.network import Variable
 from parc.backends.shared.serving.check_formats import FormatSupport, check_formats
 from parc.backends.shared.serving.engine_mesh import engine_families
+from parc.backends.shared.serving.features import supported_features
 from parc.backends.shared.serving.layout_rules import POOL_RULE
 from parc.backends.shared.serving.serve_script import (
     RouterProgram,
@@ -20,13 +21,12 @@ from parc.backends.vllm.arguments import engine_command_words, shared_arguments
 from parc.backends.vllm.defaults import (
     SIDE_CHANNEL_PORT,
     SIDE_CHANNEL_STEP,
-    context_tokens,
     default_batch,
     step_tokens_to_try,
 )
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
 from parc.backends.vllm.extra_arguments import unchunked_flag
-from parc.backends.vllm.features import service_features
+from parc.backends.vllm.features import LORA_FAMILIES, MTP_FAMILIES
 from parc.backends.vllm.plan_checks import check_vllm
 from parc.backends.vllm.processes import plan_processes
 from parc.backends.vllm.rules_axes import AXIS_RULES
@@ -97,8 +97,8 @@ class Vllm(PlainEngine):
         return () if unchunked_flag(problem) else step_tokens_to_try(problem)
 
     def context_tokens(self, model: Model) -> int:
-        """Return the longest sequence, in tokens, that vLLM derives from the model's config."""
-        return context_tokens(model)
+        """Return the longest sequence, in tokens (_get_and_verify_max_len)."""
+        return scaled_context_tokens(model)
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
         """Report number formats of weights and KV cache that vLLM does not support on ``gpu``."""
@@ -106,7 +106,7 @@ class Vllm(PlainEngine):
 
     def service_features(self, model: Model) -> frozenset[str]:
         """Return the features that vLLM supports for ``model`` (see ``EngineTraits``)."""
-        return service_features(model)
+        return supported_features(model, MTP_FAMILIES, LORA_FAMILIES)
 
     def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
         """Return the valid sizes of decode context parallelism (dcp).

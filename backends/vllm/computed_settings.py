@@ -47,11 +47,6 @@ def enables_expert_parallel(plan: ServingPlan) -> bool:
     return plan.layout.ep > 1
 
 
-def all2all_backend(plan: ServingPlan) -> str | None:
-    """Return the all-to-all implementation that the spec sets; None to use vLLM's default."""
-    return plan.problem.pins.all2all
-
-
 def enables_eplb(plan: ServingPlan) -> bool:
     """Return True if the spec sets ``redundant_experts``, even to 0.
 
@@ -84,15 +79,6 @@ def cache_dtype(plan: ServingPlan) -> str:
 def gpu_memory_utilization(plan: ServingPlan) -> str:
     """Return the fraction of device memory that vLLM may use; the rest is the headroom."""
     return f"{plan.limits.gpu_memory_utilization:g}"
-
-
-def block_size(plan: ServingPlan) -> int:
-    """Return the number of tokens per block of the KV cache.
-
-    vLLM increases the number if the state of a recurrent layer needs a larger block.
-    """
-    # Hybrid models: platforms/interface.py, _align_hybrid_block_size.
-    return plan.problem.service.block_tokens
 
 
 def speculative_config(plan: ServingPlan) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.engine_constants import load_engine_constants
-from parc.compiler.ir import Gpu, Model, ServingProblem
+from parc.compiler.ir import Gpu, ServingProblem
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import split_layers_evenly
 
@@ -26,19 +26,6 @@ SUPERVISOR_PORT = 9256
 def engine_constants() -> EngineConstants:
     """Return the constants of vLLM's cost model."""
     return load_engine_constants("vllm", __package__ or "")
-
-
-def context_tokens(model: Model) -> int:
-    """Return the longest sequence, in tokens, that vLLM derives from the config of ``model``.
-
-    The scalings "linear" and "dynamic" of rotary positions multiply the length. For llama3,
-    longrope and yarn, the config already contains the multiplied length (vllm/config/model.py,
-    _get_and_verify_max_len).
-    """
-    position = model.position
-    if position.scaling in ("linear", "dynamic"):
-        return int(position.max_positions * position.scaling_factor)
-    return position.max_positions
 
 
 def default_stages(layers: int, pp: int) -> tuple[int, ...]:

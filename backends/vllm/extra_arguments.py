@@ -8,8 +8,6 @@ from parc.backends.shared.extra_arguments import (
     ExtraArgument,
     expand_abbreviation,
     explain_removed_flag,
-    explain_unestimated_flag,
-    find_value_fault,
     fix_unknown_flag,
     parse_extra_arguments,
     removed_flags,
@@ -18,6 +16,7 @@ from parc.backends.shared.extra_arguments import (
     rows_of_known_flags,
     spec_field_of_flag,
 )
+from parc.backends.shared.serving.engine_flags import explain_planned_flag, find_value_problem
 from parc.backends.shared.serving.serve_script import Argument
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
 from parc.backends.vllm.coupled_flags import COUPLINGS
@@ -119,12 +118,10 @@ def _find_flag_fault(
         return "F01", explain_unknown_flag(extra.flag, version)
     means = str(row.get("means", name)).replace("--no-", "--", 1)
     if means in planned_flags():
-        return "F02", _explain_planned_flag(extra.flag, means, planned)
-    fault = None if "." in extra.flag else find_value_fault(extra, row)
-    if fault is not None:
-        return "F03", fault
-    ignored = explain_unestimated_flag(extra.flag, means, PACKAGE)
-    return None if ignored is None else ("V43", ignored)
+        names = (means, means.replace("--", "--no-", 1))
+        field = next(filter(None, (spec_field_of_flag(one, PACKAGE) for one in names)), "")
+        return "F02", explain_planned_flag(extra.flag, means, planned, field)
+    return find_value_problem(extra, means, row, PACKAGE)
 
 
 def explain_unknown_flag(flag: str, version: str) -> Finding:
@@ -150,22 +147,6 @@ def explain_unknown_flag(flag: str, version: str) -> Finding:
         help=f"did you mean: {', '.join(near)}" if near else "see vllm serve --help=all",
         fix=fix_unknown_flag(flag, near),
         causes=causes,
-    )
-
-
-def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
-    """Return the finding that the plan already determines ``flag`` (F02).
-
-    ``means`` is the long, positive name of the flag. ``planned`` contains the flags of the plan.
-    """
-    words = next((" ".join(one.words) for one in planned if one.flag == means), "")
-    denied = means.replace("--", "--no-", 1)
-    field = spec_field_of_flag(means, PACKAGE) or spec_field_of_flag(denied, PACKAGE)
-    return Finding(
-        f"the plan already determines {flag}",
-        label=f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it",
-        help=f"set {field or 'the corresponding field of the spec'} instead",
-        fix=f"remove {flag} from launch.args",
     )
 
 

@@ -1,9 +1,6 @@
-"""Optional features of vLLM that PARC plans."""
+"""Model families with optional features of vLLM that PARC plans."""
 
 from __future__ import annotations
-
-from parc.backends.shared.serving.features import supported_features
-from parc.compiler.ir import Model
 
 MTP_FAMILIES = frozenset(
     (
@@ -21,8 +18,3 @@ LORA_FAMILIES = frozenset(
 )
 """Dense families whose classes in model_executor/models are SupportsLoRA. PARC does not plan
 adapters of experts."""
-
-
-def service_features(model: Model) -> frozenset[str]:
-    """Return the features that vLLM supports for ``model``."""
-    return supported_features(model, MTP_FAMILIES, LORA_FAMILIES)

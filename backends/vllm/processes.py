@@ -7,8 +7,8 @@ from parc.backends.shared.serving.serve_script import (
     EngineProcess,
     Flag,
     HostAddress,
-    devices_of,
-    hosts_of_engines,
+    Ports,
+    engine_processes,
 )
 from parc.backends.vllm.defaults import DP_RPC_PORT, SUPERVISOR_PORT
 from parc.compiler.ir import ServingPlan
@@ -16,14 +16,11 @@ from parc.compiler.ir import ServingPlan
 
 def plan_processes(plan: ServingPlan) -> tuple[EngineProcess, ...]:
     """Return the processes that all hosts run, sorted by host and then by engine."""
-    return tuple(_build_process(plan, place) for place in hosts_of_engines(plan))
+    return engine_processes(plan, _own_flags_and_ports)
 
 
-def _build_process(plan: ServingPlan, place: EngineHost) -> EngineProcess:
-    """Return the process that an engine runs on a host, with its GPUs, flags and ports.
-
-    ``place`` describes the engine and the host.
-    """
+def _own_flags_and_ports(plan: ServingPlan, place: EngineHost) -> tuple[tuple[Flag, ...], Ports]:
+    """Return the flags and API ports of the process that an engine runs on a host."""
     layout, endpoint = plan.layout, plan.problem.endpoint
     flags = _process_flags(plan, place)
     names = [name for name, _ in flags]
@@ -35,13 +32,7 @@ def _build_process(plan: ServingPlan, place: EngineHost) -> EngineProcess:
     ports = () if "--headless" in names else tuple(range(start, start + servers))
     if ports:
         flags = (("--port", ports[0]), *flags)
-    return EngineProcess(
-        node=place.node,
-        replica=place.replica,
-        devices=devices_of(plan, place),
-        flags=flags,
-        ports=ports,
-    )
+    return flags, ports
 
 
 def _process_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:

@@ -226,9 +226,9 @@ def _gpus_per_domain(plan: Plan) -> int:
     return max(node.nvlink_domain, node.gpus)
 
 
-def _shorten_host_list(names: str, width: int = 80) -> str:
-    """Return the host list ``names``, cut at a comma if it has more than ``width`` characters."""
-    return names if len(names) <= width else names[:width].rsplit(",", 1)[0] + ", ..."
+def _shorten_host_list(names: str) -> str:
+    """Return the host list ``names``, cut at a comma if it has more than 80 characters."""
+    return names if len(names) <= 80 else names[:80].rsplit(",", 1)[0] + ", ..."
 
 
 PLACEMENT_CHECKS: tuple[PlanCheck[Plan], ...] = (

@@ -13,17 +13,15 @@ _CUTOFF = 0.6
 """Smallest similarity (ratio of difflib) of a suggested name; the default of difflib."""
 
 
-def did_you_mean(
-    word: str, names: Iterable[str], *, most: int = 3, cutoff: float = _CUTOFF
-) -> tuple[str, ...]:
-    """Return at most ``most`` of ``names`` that are similar to ``word``, the most similar first.
+def did_you_mean(word: str, names: Iterable[str], *, cutoff: float = _CUTOFF) -> tuple[str, ...]:
+    """Return at most three of ``names`` that are similar to ``word``, the most similar first.
 
     ``cutoff`` is the smallest similarity, from 0 to 1 (equal).
     """
     if len(word) > _MAX_LENGTH:
         return ()
     folded = {_fold_case_and_dashes(name): name for name in names}
-    near = close_matches(_fold_case_and_dashes(word), folded, most, cutoff)
+    near = close_matches(_fold_case_and_dashes(word), folded, cutoff=cutoff)
     return tuple(folded[name] for name in near)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from parc.backends.base import Framework
 from parc.backends.registry import framework, is_built_in
@@ -72,24 +71,6 @@ def kernel_fit_of_cluster(cluster: Cluster) -> KernelFit:
     generation names. These fits are applied to the data-sheet rates of the unmeasured GPU.
     """
     return _kernel_fit_of_gpu(cluster.gpu, cluster.generation.kernels_like)
-
-
-@cache
-def kernel_fit_of_gpu(name: str) -> KernelFit:
-    """Return the kernel-time fits of the catalog GPU ``name``; KeyError if there is no such GPU."""
-    entry: dict[str, Any] = Library().entry("gpus", name)
-    # The fits depend only on data-sheet rates, so memory and capability are left at 0.
-    gpu = Gpu(
-        name=name,
-        vendor=entry["vendor"],
-        generation=entry["generation"],
-        compute_capability=(0, 0),
-        memory_bytes=0,
-        memory_gb_per_s=float(entry["memory_gb_per_s"]),
-        peak_tflops=tuple(sorted(entry["peak_tflops"].items())),
-        source=str(entry["source"]),
-    )
-    return _kernel_fit_of_gpu(gpu, name)
 
 
 @cache

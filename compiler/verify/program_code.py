@@ -53,11 +53,6 @@ def read_program_digests(package: str) -> dict[str, ProgramDigest]:
     return {file: ProgramDigest(**one) for file, one in tree.items()}
 
 
-def program_digest(file: str, text: str) -> ProgramDigest:
-    """Return the digests of a program that ``verify_programs.json`` stores."""
-    return code_digest(parse_program(file, text), text)
-
-
 def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
     """Return the digests of the statements in ``module``, and the digest of ``text``.
 

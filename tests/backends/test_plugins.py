@@ -240,7 +240,7 @@ def test_installed_packages_are_scanned_only_for_names_that_are_not_built_in() -
     program = (
         "import sys\n"
         "from parc.backends import registry\n"
-        "registry.backend('megatron'), registry.built_in_wrappers()\n"
+        "registry.backend('megatron')\n"
         "registry.default_targets('train')\n"
         "assert registry.find_backend_declaration('slurm') is not None\n"
         "assert 'importlib.metadata' not in sys.modules\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.specs import parc, write_spec
-from tests.compiled import example_files
+from tests.compiled import example_files, write_files
 from tests.lint.scripts import DEEPSPEED
 
 SCRIPT = """\
@@ -85,9 +85,7 @@ def test_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
     config = tmp_path / "ds.json"
     config.write_text(DEEPSPEED)
     out = tmp_path / "out"
-    for path, text in example_files("llama-3-70b-offload").items():
-        (out / path).parent.mkdir(parents=True, exist_ok=True)
-        (out / path).write_text(text)
+    write_files(example_files("llama-3-70b-offload"), out)
     arguments = {row["name"]: row for row in compared(str(config), str(out))["arguments"]}
     assert arguments["gradient_accumulation_steps"]["old"] == "4"
     assert arguments["gradient_accumulation_steps"]["new"] == "1"
@@ -97,9 +95,7 @@ def test_a_config_is_compared_key_by_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gpt2-small", "llama-2-70b-serve", "llama-65b-pipeline"])
 def test_the_launch_files_of_an_output_do_not_differ_from_it(name: str, tmp_path: Path) -> None:
     files = example_files(name)
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+    write_files(files, tmp_path)
     launchers = (path for path in files if path.endswith((".sh", ".sbatch", "ds_config.json")))
     for path in launchers:
         assert compared(str(tmp_path / path), str(tmp_path))["changed"] is False, path

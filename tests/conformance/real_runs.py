@@ -15,7 +15,7 @@ from typing import Any
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.spec.reading.source import SpecSource
-from tests.compiled import emitted, messages_of
+from tests.compiled import emitted, messages_of, write_files
 from tests.conformance.free_ports import free_ports
 from tests.conformance.tool_checkers import tool_python
 
@@ -46,10 +46,7 @@ def write_planned_files(spec: dict[str, Any], folder: Path) -> None:
     sink = Sink()
     plan = plan_spec(SpecSource("spec.yaml", json.dumps(spec), folder), (), sink)
     assert plan is not None, messages_of(sink)
-    for path, text in emitted(plan).items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8")
+    write_files(emitted(plan), folder)
 
 
 def run_script(script: Path, *words: str, seconds: float = LONGEST_SECONDS, **env: str) -> str:

@@ -87,7 +87,7 @@ def test_deeply_nested_json_is_reported(start: str) -> None:
 @pytest.mark.parametrize("piece", sample_of(["\n", "<<E\n", "$(", "(", '"', "A+=(x)\n"], 3))
 def test_a_repeated_piece_of_a_script_is_read_in_linear_time(piece: str) -> None:
     seconds = []
-    for length in (8_000, 32_000):
+    for length in (4_000, 16_000):
         text = scripts.SBATCH + piece * (length // len(piece)) + "\n"
         start = process_time()
         with time_limit(60):
@@ -114,7 +114,7 @@ def test_the_script_is_not_searched_again_for_each_command(case: str) -> None:
         lint_text(head + start + line * count, "file", LintOptions())
 
 
-MANY = range(5000)
+MANY = range(2500)
 UNKNOWN = (
     scripts.MEGATRON.rstrip() + "".join(f" --tensor-model-parallel-siz{one}" for one in MANY),
     scripts.VLLM.rstrip() + "".join(f" --tensor-parallel-siz{one}" for one in MANY),
@@ -124,11 +124,11 @@ UNKNOWN = (
 
 @pytest.mark.parametrize("text", UNKNOWN, ids=["megatron", "vllm", "deepspeed"])
 def test_thousands_of_unknown_names_are_linted_in_seconds(text: str) -> None:
-    with time_limit(6):
+    with time_limit(4):
         assert lint_text(text, "file", LintOptions())[0].failed("warning")
 
 
 def test_a_file_of_thousands_of_hosts_is_read_in_seconds() -> None:
-    rows = [f'{{"InstanceId": "i-{one}", "NetworkNodes": ["a", "b"]}}' for one in range(5000)]
+    rows = [f'{{"InstanceId": "i-{one}", "NetworkNodes": ["a", "b"]}}' for one in range(2000)]
     text = '{"Instances": [' + ",\n".join(rows) + "]}"
     assert outcome("aws", text, random.Random(0)) == "imported"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from parc.backends.base import Framework
+from parc.backends.built_in import BUILT_IN
 from parc.backends.registry import (
     built_in_backends,
-    built_in_wrappers,
     framework,
     wrapped_framework,
 )
@@ -38,7 +38,11 @@ def test_a_text_without_the_block_is_an_error() -> None:
 
 TARGETS = (
     *(framework(one.name) for one in built_in_backends("framework")),
-    *(wrapped_framework(*pair) for pair in built_in_wrappers()),
+    *(
+        wrapped_framework(wrapper.name, wrapped.framework)
+        for wrapper in BUILT_IN
+        for wrapped in wrapper.wrapped_frameworks
+    ),
 )
 
 

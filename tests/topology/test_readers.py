@@ -77,22 +77,22 @@ def test_a_damaged_file_gives_a_fragment_or_findings_inside_it(case: Case) -> No
 
 
 LONG = {
-    "slurm-topology": ["SwitchName=" * 20_000, "a" * 300_000, "#" * 300_000, "\n" * 300_000],
+    "slurm-topology": ["SwitchName=" * 6_000, "a" * 100_000, "#" * 100_000, "\n" * 100_000],
     "scontrol-nodes": [
-        "NODELIST" * 40_000,
-        "A " * 99_999 + "1",
-        '{"nodes": ' * 100_000,
-        "[" * 300_000,
+        "NODELIST" * 13_000,
+        "A " * 33_333 + "1",
+        '{"nodes": ' * 33_000,
+        "[" * 100_000,
         '{"nodes": [{"gres": "gpu:',
     ],
-    "topograph": ["# a=" + " " * 200_000 + "b", "switches: {" * 200],
-    "nvidia-smi-topo": ["\tGPU0" * 40_000, "n:" * 100_000, "\tGPU0\n" + "GPU0\tX\n" * 40_000],
-    "ibnetdiscover": ['[1]\t"' * 1_000 + "\n", "{ SW Ports:1 " * 20_000],
-    "megatron-args": ["--a " * 40_000, "'" * 99_999, '"--x ' * 20_000, "A=$A" * 50_000],
-    "sbatch": ["#SBATCH --x=1\n" * 5_000, "#SBATCH " + "-" * 200_000],
-    "nccl-tests": ["# Rank 0 " * 40_000, "_perf" * 60_000],
+    "topograph": ["# a=" + " " * 66_000 + "b", "switches: {" * 200],
+    "nvidia-smi-topo": ["\tGPU0" * 13_000, "n:" * 33_000, "\tGPU0\n" + "GPU0\tX\n" * 13_000],
+    "ibnetdiscover": ['[1]\t"' * 1_000 + "\n", "{ SW Ports:1 " * 6_000],
+    "megatron-args": ["--a " * 13_000, "'" * 33_333, '"--x ' * 6_000, "A=$A" * 16_000],
+    "sbatch": ["#SBATCH --x=1\n" * 1_000, "#SBATCH " + "-" * 66_000],
+    "nccl-tests": ["# Rank 0 " * 13_000, "_perf" * 20_000],
 }
-"""Texts on which a pattern with quadratic backtracking would take minutes."""
+"""Texts on which a pattern with quadratic backtracking would take a minute."""
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_long_lines_are_read_in_seconds(kind: str, text: str) -> None:
     start = time.process_time()
     read(kind, text)
     detect_format(text, KINDS)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 3
 
 
 TABLES = (import_arguments.TABLE.rows, import_command.TABLE.rows, slurm.TABLE)

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from parc.backends.ray.verify import program_code_digest
+from parc.backends.ray.verify import code_without_settings
 from parc.backends.registry import (
     backend,
     backend_declaration,
@@ -21,7 +21,7 @@ from parc.backends.registry import (
 )
 from parc.backends.torchtitan.verify_module import read_module
 from parc.compiler.ir import LoraAdapters, Plan, ServingPlan
-from parc.compiler.verify.program_code import ProgramDigest, code_digest, program_digest
+from parc.compiler.verify.program_code import ProgramDigest, code_digest, parse_program
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import ROOT, Files, example, plan_of
 
@@ -82,7 +82,13 @@ def ray_program() -> dict[str, ProgramDigest]:
     entry = engine(plan.problem.framework).ray_entry
     assert entry is not None
     names = (entry.program, entry.module, entry.bundle_variable)
-    return {artifact.path: ProgramDigest("", program_code_digest(artifact.text, names))}
+    return {artifact.path: code_digest(code_without_settings(artifact.text, names))}
+
+
+def preflight_programs() -> dict[str, str]:
+    """Return the Python files of the preflight check."""
+    artifacts = backend("preflight").emit(cast(Plan, example("llama-3-8b-fsdp")))
+    return {one.path: one.text for one in artifacts if one.path.endswith(".py")}
 
 
 def digests_of(name: str) -> dict[str, ProgramDigest]:
@@ -91,11 +97,8 @@ def digests_of(name: str) -> dict[str, ProgramDigest]:
         return titan_variants()
     if name == "ray":
         return ray_program()
-    if name == "preflight":
-        artifacts = backend(name).emit(cast(Plan, example("llama-3-8b-fsdp")))
-        texts = {one.path: one.text for one in artifacts if one.path.endswith(".py")}
-        return {file: program_digest(file, text) for file, text in texts.items()}
-    return {file: program_digest(file, text) for file, text in programs_of(name).items()}
+    programs = preflight_programs() if name == "preflight" else programs_of(name)
+    return {file: code_digest(parse_program(file, text), text) for file, text in programs.items()}
 
 
 @pytest.mark.parametrize("name", [*EMITTED_BY, "torchtitan", "ray", "preflight"])

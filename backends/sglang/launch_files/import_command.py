@@ -25,6 +25,8 @@ from parc.backends.shared.serving.import_service import (
     finish_service,
     read_catalog_model,
     read_engine_command,
+    read_replicas,
+    read_stage_layers,
     take_extra_arguments,
 )
 from parc.backends.shared.serving.server_commands import (
@@ -147,8 +149,7 @@ def _normalized_flag(flag: LaunchFlag) -> LaunchFlag:
 
 def read_words(words: list[Word], reading: Reading) -> None:
     """Store the model, flags and environment of an SGLang command in ``reading``."""
-    engines = _ENGINES.search(reading.text)
-    if engines is None and not starts_sglang(words):
+    if not _ENGINES.search(reading.text) and not starts_sglang(words):
         return
     servers = server_flags(words, reading.text)
     flags = servers[0] if servers else []
@@ -166,13 +167,14 @@ def read_words(words: list[Word], reading: Reading) -> None:
     rest = [flag for flag in rest if flag.name not in TABLE.implied or flag.name == "--host"]
     read_catalog_model(reading)
     _divide_by_data_parallel_ranks(flags, reading)
-    layout = reading.spec.setdefault("layout", {})
-    if engines is not None and engines[1] != "one":
-        layout["replicas"] = int(engines[1])
+    reading.spec.setdefault("layout", {})
+    read_replicas("SGLang", reading)
     _pin_defaults(opened, reading)
+    read_stage_layers(PARTITION, reading)
     rest = read_features(read_formats(rest, reading), reading)
     take_extra_arguments(rest, PACKAGE, planned_flags(), reading)
-    finish_service(reading, "sglang")
+    finish_service(reading)
+    reading.spec["emit"] = ["sglang", "rankmap"]
 
 
 def _divide_by_data_parallel_ranks(flags: Iterable[LaunchFlag], reading: Reading) -> None:
@@ -205,13 +207,6 @@ def _pin_defaults(unsure: Collection[str], reading: Reading) -> None:
     # All-to-all backends use all ranks of a stage (arg_groups/overrides.py, _a2a_ep_size).
     if layout.get("all2all", "allgather_reducescatter") != "allgather_reducescatter":
         layout["ep"] = "on"
-    env = reading.spec.get("launch", {}).get("env", {})
-    stages = env.get(PARTITION, "")
-    if re.fullmatch(r"[0-9]{1,5}(,[0-9]{1,5})*", stages):
-        layout["stage_layers"] = [int(part) for part in stages.split(",")]
-        del env[PARTITION]
-        if not env:
-            del reading.spec["launch"]["env"]
 
 
 def read_settings(text: str, name: str) -> dict[str, str]:

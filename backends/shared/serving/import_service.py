@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from parc.backends.shared.extra_arguments import (
     ExtraArgument,
@@ -140,6 +141,24 @@ def read_catalog_model(reading: Reading) -> None:
         reading.notes.append(f"set model: the catalog has no entry for {named}")
 
 
+def read_replicas(title: str, reading: Reading) -> None:
+    """Set the number of engines that a script of PARC starts; other scripts start one."""
+    engines = engines_line(title).search(reading.text)
+    if engines is not None and engines[1] != "one":
+        reading.spec.setdefault("layout", {})["replicas"] = int(engines[1])
+
+
+def read_stage_layers(variable: str, reading: Reading) -> None:
+    """Set the layers of each pipeline stage from the environment variable ``variable``."""
+    launch = reading.spec.get("launch", {})
+    stages = launch.get("env", {}).get(variable, "")
+    if re.fullmatch(r"[0-9]{1,5}(,[0-9]{1,5})*", stages):
+        reading.spec["layout"]["stage_layers"] = [int(part) for part in stages.split(",")]
+        del launch["env"][variable]
+        if not launch["env"]:
+            del launch["env"]
+
+
 def check_block_tokens(flags: Iterable[LaunchFlag], name: str, reading: Reading) -> None:
     """Report a size of cache blocks that a spec cannot contain, and leave it out (I04).
 
@@ -157,14 +176,13 @@ def check_block_tokens(flags: Iterable[LaunchFlag], name: str, reading: Reading)
             reading.leave_out(f"{name} {number}", flag.word.span, hint)
 
 
-def finish_service(reading: Reading, engine: str) -> None:
-    """Turn the imported fields into a serving job that emits ``engine`` and the rank map."""
+def finish_service(reading: Reading) -> None:
+    """Turn the imported fields into a serving job."""
     # A server has no program; the launcher may still start one, such as a benchmark.
     program = reading.spec.get("launch", {}).pop("program", None)
     if program is not None:
         reading.notes.append(f"not carried over: {program}, because the job is a server")
     reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
-    reading.spec["emit"] = [engine, "rankmap"]
     reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
 
 
@@ -173,9 +191,8 @@ SECRET_HINT = "a file must not contain it: set launch.env.NAME: {from: environme
 """Advice about a value that looks like a secret."""
 
 
-def is_secret_flag(name: str, values: Iterable[str]) -> bool:
-    """Return True if a value of the flag ``name`` looks like a secret."""
-    return any(is_secret(name, value) for value in values)
+FindRow = Callable[[str], Mapping[str, Any] | None]
+"""Function that returns the row of a flag; None if the engine has no such flag."""
 
 
 def take_extra_arguments(
@@ -183,6 +200,7 @@ def take_extra_arguments(
     package: str,
     planned: Collection[str],
     reading: Reading,
+    row_of: FindRow | None = None,
 ) -> None:
     """Move valid flags that a plan does not determine to ``launch.args``.
 
@@ -194,11 +212,12 @@ def take_extra_arguments(
         package: Python package of the engine.
         planned: flags that a plan determines.
         reading: the file, whose spec gets the arguments.
+        row_of: returns the row of a flag in known_flags.json, if not that of its name.
     """
     words: dict[str, tuple[str, ...]] = {}
-    rows = rows_of_known_flags(package)
+    row_of = row_of or rows_of_known_flags(package).get
     for flag in flags:
-        row = rows.get(flag.name)
+        row = row_of(flag.name)
         takes = row.get("takes", 1) if row is not None else 1
         # Arguments after the last flag, such as a redirection, are not values.
         many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
@@ -206,8 +225,9 @@ def take_extra_arguments(
         dynamic = any("$" in value or "`" in value for value in values)
         argument = ExtraArgument(flag.name, values, 0)
         fault = None if row is None or dynamic else find_value_fault(argument, dict(row))
-        secret = is_secret_flag(flag.name, values)
-        if row is None or dynamic or flag.name in planned or fault is not None or secret:
+        secret = any(is_secret(flag.name, value) for value in values)
+        means = str((row or {}).get("means", flag.name)).replace("--no-", "--", 1)
+        if row is None or dynamic or means in planned or fault is not None or secret:
             text = " ".join((flag.name, *values))
             hint = advise_removed_flag(package, flag.name) if row is None else ""
             if fault is not None:

@@ -175,12 +175,10 @@ def block_rule(
     return ServingRule(code, at, violates, explain, RANK_FIELDS)
 
 
-def no_context_parallelism_rule(
-    title: str, label: str, advice: str, targets: tuple[str, ...]
-) -> ServingRule:
+def no_context_parallelism_rule(title: str, label: str, targets: tuple[str, ...]) -> ServingRule:
     """Return the rule for an engine whose context parallelism PARC does not plan.
 
-    ``title`` is the name of the engine; ``label`` and ``advice`` are parts of the message.
+    ``title`` is the name of the engine; ``label`` is the reason.
     """
 
     def violates(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -191,7 +189,7 @@ def no_context_parallelism_rule(
         return Finding(
             f"PARC does not plan context parallelism for {title}: {field} {size}",
             label=label,
-            help=f"valid {field}: 1; {advice}",
+            help=f"valid {field}: 1; use dp to split the cache of a model with latent attention",
             fix=f"layout.{field}: 1",
             targets=targets,
         )

@@ -6,7 +6,7 @@ the prefill pool and the decode pool of a service.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from parc.backends.shared.network import Variable
@@ -35,6 +35,8 @@ class HostAddress:
 
 Flag = tuple[str, str | int | HostAddress | None]
 """Flag and value; None for a flag without value."""
+Ports = tuple[int, ...]
+"""Ports of the API servers that a process starts; empty for a process without a server."""
 
 
 @frozen
@@ -54,13 +56,6 @@ class Argument:
         return (self.flag, *values)
 
 
-def argument_value(value: object) -> str | tuple[str, ...] | None:
-    """Return ``value`` as the value of an ``Argument``; True means a flag without a value."""
-    if value is True:
-        return None
-    return tuple(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 @frozen
 class EngineProcess:
     """A process of an engine on a host."""
@@ -72,8 +67,7 @@ class EngineProcess:
     """GPUs of the host that are visible to the process."""
     flags: tuple[Flag, ...]
     """Flags that differ between processes."""
-    ports: tuple[int, ...]
-    """Ports of the API servers that the process starts; empty for a process without a server."""
+    ports: Ports
 
 
 @frozen
@@ -96,9 +90,25 @@ class EngineHost:
         return self.node - self.head
 
 
-def hosts_of_engines(plan: ServingPlan) -> list[EngineHost]:
-    """Return an ``EngineHost`` for each process of the plan, sorted by host and then by engine."""
-    return sorted(_engine_hosts(plan), key=lambda place: (place.node, place.slot))
+def engine_processes(
+    plan: ServingPlan, own: Callable[[ServingPlan, EngineHost], tuple[tuple[Flag, ...], Ports]]
+) -> tuple[EngineProcess, ...]:
+    """Return the processes that all hosts run, sorted by host and then by engine.
+
+    ``own`` returns the flags of a process that other processes do not share, and the ports of its
+    API servers.
+    """
+    places = sorted(_engine_hosts(plan), key=lambda place: (place.node, place.slot))
+    return tuple(
+        EngineProcess(place.node, place.replica, _devices(plan, place), *own(plan, place))
+        for place in places
+    )
+
+
+def _devices(plan: ServingPlan, place: EngineHost) -> tuple[int, ...]:
+    """Return the GPUs of the host that the process at ``place`` uses."""
+    local = plan.layout.engine_gpus // place.hosts
+    return tuple(range(place.slot * local, (place.slot + 1) * local))
 
 
 def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
@@ -111,13 +121,6 @@ def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
         head = replica // shared if hosts == 1 else replica * hosts
         for part in range(hosts):
             yield EngineHost(replica, head + part, head, hosts, replica % shared)
-
-
-def devices_of(plan: ServingPlan, place: EngineHost) -> tuple[int, ...]:
-    """Return the GPUs of the host that the process at ``place`` uses."""
-    local = plan.layout.engine_gpus // place.hosts
-    first = place.slot * local
-    return tuple(range(first, first + local))
 
 
 @frozen

@@ -18,6 +18,7 @@ from parc.backends.shared.serving.import_service import (
     finish_service,
     read_catalog_model,
     read_engine_command,
+    read_replicas,
     take_extra_arguments,
 )
 from parc.backends.shared.serving.server_commands import (
@@ -149,10 +150,10 @@ def read_words(words: list[Word], reading: Reading) -> None:
     layout = reading.spec.setdefault("layout", {})
     if engines is not None:
         reading.notes.append("the settings in config.yaml are not read: import it by itself")
-    if engines is not None and engines[1] != "one":
-        layout["replicas"] = int(engines[1])
+    read_replicas("TensorRT-LLM", reading)
     set_defaults(layout, "layout", LAYOUT_DEFAULTS, opened)
-    finish_service(reading, NAME)
+    finish_service(reading)
+    reading.spec["emit"] = [NAME, "rankmap"]
 
 
 def _read_flag(flag: LaunchFlag, reading: Reading, from_parc: bool) -> bool:

@@ -16,7 +16,13 @@ from parc.backends.shared.serving.import_open_fields import ServerFlags, open_fi
 from parc.backends.shared.serving.import_service import (
     EngineCommand,
     check_block_tokens,
+    engines_line,
+    finish_service,
+    read_catalog_model,
     read_engine_command,
+    read_replicas,
+    read_stage_layers,
+    take_extra_arguments,
 )
 from parc.backends.shared.serving.server_commands import (
     contains_only_arguments,
@@ -25,18 +31,17 @@ from parc.backends.shared.serving.server_commands import (
     positional_argument,
     report_other_servers,
 )
-from parc.backends.vllm.arguments import PACKAGE
+from parc.backends.vllm.arguments import PACKAGE, planned_flags
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.backends.vllm.launch_files.import_features import read_features
 from parc.backends.vllm.launch_files.import_rest import (
+    LAYOUT_DEFAULTS,
     OF_HOSTS,
     SUBJECTS,
-    is_script_from_parc,
     parse_length,
-    pin_vllm_defaults,
     read_formats,
-    take_extra_arguments,
+    row_of_flag,
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.tools.importers.flags import (
@@ -48,8 +53,8 @@ from parc.compiler.tools.importers.flags import (
     whole_number,
 )
 from parc.compiler.tools.importers.formats import BackendImporters, FrameworkSettings, LaunchLines
+from parc.compiler.tools.importers.open_fields import set_defaults
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
-from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.reader_state import Fragment, Reading
 from parc.compiler.topology.readers.registry import FileFormat
 
@@ -105,21 +110,20 @@ def read_words(words: list[Word], reading: Reading) -> None:
     check_block_tokens(flags, "--block-size", reading)
     opened = open_fields_of_server(flags, words, _SERVER_FLAGS, reading)
     _read_checkpoint(words, reading)
-    take_extra_arguments(read_features(read_formats(unknown, reading), reading), reading)
-    pin_vllm_defaults(reading, opened)
-    # A server has no program; the launcher may still start one, such as a benchmark.
-    program = reading.spec.get("launch", {}).pop("program", None)
-    if program is not None:
-        reading.notes.append(f"not carried over: {program}, because the job is a server")
-    reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
+    rest = read_features(read_formats(unknown, reading), reading)
+    take_extra_arguments(rest, PACKAGE, planned_flags(), reading, row_of_flag)
+    layout = reading.spec.setdefault("layout", {})
+    read_replicas("vLLM", reading)
+    set_defaults(layout, "layout", LAYOUT_DEFAULTS, opened)
+    read_stage_layers(PARTITION, reading)
     if not any(flag.name == "--dtype" for flag in flags):
         reading.notes.append("the default --dtype auto: PARC writes the type of job.precision")
-    reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
+    finish_service(reading)
 
 
 def _read_servers(words: list[Word], reading: Reading) -> list[list[LaunchFlag]]:
     """Return the flags of each server, with long names."""
-    is_own = is_script_from_parc(reading)
+    is_own = engines_line("vLLM").search(reading.text) is not None
     signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_own else ()))
     servers = flags_of_servers(words, reading.text, find_server, signs, is_own)
     return [
@@ -162,14 +166,7 @@ def _read_checkpoint(words: list[Word], reading: Reading) -> None:
     model = served_model(words)
     if model is not None:
         _set_checkpoint(model, reading)
-    named = reading.spec.get("job", {}).get("checkpoint")
-    if named is None:
-        return
-    known = catalog_name(named)
-    if known is not None:
-        reading.spec["model"] = known
-    else:
-        reading.notes.append(f"set model: the catalog has no entry for {named}")
+    read_catalog_model(reading)
 
 
 def starts_server(word: Word, after: Word) -> bool:

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.shared.extra_arguments import (
-    ExtraArgument,
-    advise_removed_flag,
-    find_value_fault,
-    rows_of_known_flags,
-)
-from parc.backends.shared.serving.import_service import (
-    OTHER_HINT,
-    SECRET_HINT,
-    engines_line,
-    is_secret_flag,
-)
+from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.import_weight_format import read_weight_format
-from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
+from parc.backends.vllm.arguments import EXECUTOR, PACKAGE
 from parc.backends.vllm.backend import DEFAULT_VERSION
-from parc.backends.vllm.environment import PARTITION
-from parc.backends.vllm.extra_arguments import normalize_flag
 from parc.compiler.tools.importers.flags import LaunchFlag, set_spec_field, whole_number
-from parc.compiler.tools.importers.open_fields import set_defaults
 from parc.compiler.topology.readers.reader_state import Reading
 
 LAYOUT_DEFAULTS: dict[str, Any] = {
@@ -50,7 +36,6 @@ OF_HOSTS = frozenset(
 )
 """Flags about hosts and ports between them, which PARC's script sets for each host."""
 _FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30, "": 1}
-_ENGINES = engines_line("vLLM")
 
 
 def parse_length(text: str) -> int | None:
@@ -128,63 +113,7 @@ def _redundant_experts(text: str) -> int | None:
     return number if isinstance(number, int) and len(tree) == 1 else None
 
 
-def take_extra_arguments(flags: list[LaunchFlag], reading: Reading) -> None:
-    """Move valid flags that a plan does not determine to ``launch.args``.
-
-    All other flags are reported: unknown flags, flags that a plan determines, invalid values, and
-    values that are known only at run time.
-    """
-    words: dict[str, tuple[str, ...]] = {}
+def row_of_flag(name: str) -> Mapping[str, Any] | None:
+    """Return the row in known_flags.json of a flag, or of the JSON option that it is a field of."""
     # An imported spec has no versions, so it is compiled for the default one.
-    rows = rows_of_known_flags(PACKAGE, DEFAULT_VERSION)
-    for flag in flags:
-        row = rows.get(normalize_flag(flag.name).partition(".")[0])
-        takes = row.get("takes", 1) if row is not None else 1
-        # Arguments after the last flag, such as a redirection, are not values.
-        many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
-        values = tuple(word.text for word in flag.values[:many])
-        dynamic = any("$" in value or "`" in value for value in values)
-        planned = row is not None and (
-            str(row.get("means", flag.name)).replace("--no-", "--", 1) in planned_flags()
-        )
-        secret = is_secret_flag(flag.name, values)
-        if (
-            row is None
-            or dynamic
-            or planned
-            or secret
-            or find_value_fault(ExtraArgument(flag.name, values, 0), row)
-        ):
-            text = " ".join((flag.name, *values))
-            hint = advise_removed_flag(PACKAGE, flag.name) if row is None else ""
-            reading.leave_out(text, flag.word.span, SECRET_HINT if secret else hint or OTHER_HINT)
-        else:
-            words[flag.name] = values
-    if words:
-        reading.spec.setdefault("launch", {})["args"] = [
-            word for name, values in words.items() for word in (name, *values)
-        ]
-
-
-def pin_vllm_defaults(reading: Reading, unsure: Collection[str]) -> None:
-    """Set the ``layout`` fields whose flags are absent to vLLM's defaults.
-
-    ``unsure`` contains the paths of fields whose values are unknown. These fields are not set.
-    """
-    layout = reading.spec.setdefault("layout", {})
-    engines = _ENGINES.search(reading.text)
-    if engines is not None and engines[1] != "one":
-        layout["replicas"] = int(engines[1])
-    set_defaults(layout, "layout", LAYOUT_DEFAULTS, unsure)
-    env = reading.spec.get("launch", {}).get("env", {})
-    stages = env.get(PARTITION, "")
-    if re.fullmatch(r"[0-9]{1,5}(,[0-9]{1,5})*", stages):
-        layout["stage_layers"] = [int(part) for part in stages.split(",")]
-        del env[PARTITION]
-        if not env:
-            del reading.spec["launch"]["env"]
-
-
-def is_script_from_parc(reading: Reading) -> bool:
-    """Return True if PARC emitted the script that is read."""
-    return _ENGINES.search(reading.text) is not None
+    return rows_of_known_flags(PACKAGE, DEFAULT_VERSION).get(name.partition(".")[0])

@@ -21,7 +21,7 @@ from parc.compiler.tools.shell.values import ShellValues, Value
 
 _DEEPEST = 32
 """Depth of statements inside each other up to which the values of branches are separate."""
-_TESTS = frozenset(("[", "[[", "test", "((", "grep", "egrep", "command", "which", "true", "false"))
+_TESTS = frozenset(("[", "[[", "test", "grep", "egrep", "command", "which", "true", "false"))
 """Commands whose result decides whether the command after ``&&`` runs."""
 _OPENINGS = {
     **{"if": "if", "while": "loop", "until": "loop", "for": "loop", "select": "loop"},
@@ -119,18 +119,12 @@ class ControlFlow:
         """Read ``!``, which inverts the result of the next command."""
         self._commands.is_negated = not self._commands.is_negated
 
-    def end_command(self, separator: str, words: Sequence[Operand], first: str = "") -> None:
-        """Read the separator after a command.
-
-        Args:
-            separator: the separator, such as ``&&``.
-            words: words of the command.
-            first: name of the command, if it is no word, such as ``((``.
-        """
+    def end_command(self, separator: str, words: Sequence[Operand]) -> None:
+        """Read the separator, such as ``&&``, after the command that consists of ``words``."""
         commands = self._commands
-        if words or first:
-            commands.is_tested |= (first or words[0].text) in _TESTS
-            self._set_status(None if first or commands.in_pipe else decide_command(words))
+        if words:
+            commands.is_tested |= words[0].text in _TESTS
+            self._set_status(None if commands.in_pipe else decide_command(words))
         self._separate(separator)
 
     def end_arithmetic(self, status: bool | None) -> None:

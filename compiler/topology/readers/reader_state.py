@@ -249,7 +249,7 @@ def location_text(host: LocatedHost) -> str:
     return ", ".join(part[:40] for part in parts) or "no switch"
 
 
-def summarize_names(names: list[str], most: int = 3) -> str:
-    """Return the first ``most`` names as text, such as ``n1, n2, n3 and 5 more``."""
-    more = len(names) - most
-    return ", ".join(name[:60] for name in names[:most]) + (f" and {more} more" if more > 0 else "")
+def summarize_names(names: list[str]) -> str:
+    """Return the first three names as text, such as ``n1, n2, n3 and 5 more``."""
+    more = len(names) - 3
+    return ", ".join(name[:60] for name in names[:3]) + (f" and {more} more" if more > 0 else "")

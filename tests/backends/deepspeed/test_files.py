@@ -15,7 +15,7 @@ import pytest
 from parc.backends.deepspeed.files import DS_CONFIG, TRAIN, build_config
 from parc.compiler.ir import Plan
 from tests.backends.deepspeed.boundaries import DENSE, EMITTED, ROUTED
-from tests.compiled import changed, error_codes, files_of, plan_of
+from tests.compiled import changed, error_codes, files_of, plan_of, write_files
 
 SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"
 RACKS = {
@@ -58,11 +58,7 @@ def test_bash_and_shellcheck_accept_the_scripts(spec: dict[str, Any], tmp_path: 
 
 def write_stage(spec: dict[str, Any], folder: Path) -> Path:
     """Write the files of a spec, and stubs of the deepspeed launcher and hostname."""
-    for path, text in files_of(spec).items():
-        target = folder / "out" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
-        target.chmod(0o755)
+    write_files(files_of(spec), folder / "out", executable=True)
     stubs = {"deepspeed": DEEPSPEED, "hostname": "#!/bin/bash\necho n2\n"}
     (folder / "bin").mkdir()
     for name, text in stubs.items():

@@ -12,7 +12,6 @@ import pytest
 from parc.backends.shared.extra_arguments import rows_of_known_flags
 from parc.backends.shared.serving.serve_script import HostAddress
 from parc.backends.tensorrt_llm.arguments import (
-    HOSTS,
     PACKAGE,
     config_settings,
     planned_flags,
@@ -56,7 +55,7 @@ def test_attention_data_parallel_ranks_are_the_ranks_of_a_stage() -> None:
     settings = config_settings(found)
     assert settings["enable_attention_dp"] is True
     assert settings["cuda_graph_config.max_batch_size"] == 64
-    assert HOSTS not in {one.group for one in shared_arguments(found)}
+    assert "hosts" not in {one.group for one in shared_arguments(found)}
 
 
 def test_a_plan_without_data_parallelism_does_not_set_it() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiled import files_of
+from tests.compiled import files_of, write_files
 from tests.conformance.real_runs import reference, run_script
 
 pytestmark = pytest.mark.conformance
@@ -41,14 +41,11 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 EXPERTS = {"count": 4, "top_k": 2, "size": 64}
 
 
-def write_files(spec: dict[str, Any], folder: Path) -> Path:
+def write_run(spec: dict[str, Any], folder: Path) -> Path:
     """Write the files of a spec, changed for a CPU: fp32, and torch's Adam instead of the CUDA
     one.
     """
-    for path, text in files_of(spec).items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
+    write_files(files_of(spec), folder)
     config_file = folder / "deepspeed/ds_config.json"
     config = json.loads(config_file.read_text("utf-8"))
     del config["bf16"], config["data_types"]
@@ -73,7 +70,7 @@ def spec_of(layout: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the output of one process of plain torch."""
-    folder = write_files(spec_of({"dp": 4}), tmp_path_factory.mktemp("one"))
+    folder = write_run(spec_of({"dp": 4}), tmp_path_factory.mktemp("one"))
     return reference(REFERENCE, str(folder / "deepspeed"), str(folder))
 
 
@@ -90,7 +87,7 @@ def expected(alone: str) -> list[float]:
 def test_a_launch_trains_to_the_losses_of_plain_torch(
     name: str, tmp_path: Path, expected: list[float]
 ) -> None:
-    folder = write_files(spec_of(LAYOUTS[name]), tmp_path)
+    folder = write_run(spec_of(LAYOUTS[name]), tmp_path)
     found = losses(run_script(folder / "torchrun/launch.sh"))
     assert found == pytest.approx(expected, abs=2e-5)
 
@@ -104,10 +101,10 @@ def test_fine_tuning_starts_at_step_0_with_the_weights_of_another_run(
     first["job"] = TINY["job"] | {"checkpoint_dir": str(base)}
     tuned = {"kind": "finetune", "load_dir": str(base), "checkpoint_dir": str(tmp_path / "saved")}
     second = first | {"job": TINY["job"] | tuned, "name": "tuned"}
-    script = write_files(second, tmp_path / "second") / "torchrun/launch.sh"
+    script = write_run(second, tmp_path / "second") / "torchrun/launch.sh"
     with pytest.raises(AssertionError, match="base does not contain a checkpoint"):
         run_script(script)
-    folder = write_files(first, tmp_path / "first")
+    folder = write_run(first, tmp_path / "first")
     trained = losses(run_script(folder / "torchrun/launch.sh"))
     assert trained == pytest.approx(expected, abs=2e-5)
     output = run_script(script)
@@ -118,7 +115,7 @@ def test_fine_tuning_starts_at_step_0_with_the_weights_of_another_run(
 
 
 def test_the_deepspeed_launcher_starts_the_same_run(tmp_path: Path, expected: list[float]) -> None:
-    folder = write_files(spec_of({"dp": 4, "zero_stage": 3}), tmp_path)
+    folder = write_run(spec_of({"dp": 4, "zero_stage": 3}), tmp_path)
     output = run_script(folder / "deepspeed/launch.sh")
     assert losses(output) == pytest.approx(expected, abs=2e-5)
 
@@ -126,7 +123,7 @@ def test_the_deepspeed_launcher_starts_the_same_run(tmp_path: Path, expected: li
 def test_a_model_with_experts_trains(tmp_path: Path) -> None:
     spec = spec_of({"dp": 4, "ep": 2, "etp": 1})
     spec["model"] = TINY["model"] | {"experts": EXPERTS}
-    found = losses(run_script(write_files(spec, tmp_path) / "torchrun/launch.sh"))
+    found = losses(run_script(write_run(spec, tmp_path) / "torchrun/launch.sh"))
     assert len(found) == 4
     assert max(found) < 7
 
@@ -142,7 +139,7 @@ def test_the_next_job_continues_from_the_last_checkpoint(
     name: str, tmp_path: Path, expected: list[float]
 ) -> None:
     job = TINY["job"] | {"checkpoint_dir": str(tmp_path / "saved"), "checkpoint_interval": 2}
-    folder = write_files(spec_of(LAYOUTS[name]) | {"job": job}, tmp_path)
+    folder = write_run(spec_of(LAYOUTS[name]) | {"job": job}, tmp_path)
     set_steps(folder, 3)  # the last checkpoint is that of the end, not of the interval
     script = folder / "torchrun/launch.sh"
     assert losses(run_script(script)) == pytest.approx(expected[:3], abs=2e-5)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parc.backends.slurm.backend import BACKEND
-from tests.compiled import changed, files_of
+from tests.compiled import changed, files_of, write_files
 from tests.conformance.slurm.private_cluster import SlurmCluster
 from tests.conformance.slurm.release import newest_supported
 
@@ -54,10 +54,7 @@ def compiled(cluster: SlurmCluster, name: str, spec: dict[str, Any], torchrun: s
     work = cluster.root / "job" / name
     shutil.rmtree(work, ignore_errors=True)
     files = {f"out/{path}": text for path, text in files_of(spec).items()}
-    for path, text in {"bin/torchrun": torchrun, "pretrain_gpt.py": "", **files}.items():
-        (work / path).parent.mkdir(parents=True, exist_ok=True)
-        (work / path).write_text(text)
-        (work / path).chmod(0o755)
+    write_files({"bin/torchrun": torchrun, "pretrain_gpt.py": "", **files}, work, executable=True)
     return work
 
 

@@ -18,6 +18,7 @@ from tests.backends.plans import (
     with_names,
     with_slurm,
 )
+from tests.compiled import write_files
 from tests.conformance.slurm.jobs import TIME_LIMIT, start_job, submit, wait_for_job
 from tests.conformance.slurm.private_cluster import SlurmCluster
 from tests.conformance.slurm.release import choose_release, reason_to_skip
@@ -59,10 +60,7 @@ def emit(plan: Plan, cluster: SlurmCluster, name: str, words: str = "") -> Path:
     files = {"pretrain_gpt.py": "", **tools}
     for target in ("slurm", "torchrun"):
         files |= {f"out/{file.path}": file.text for file in backend(target).emit(plan)}
-    for path, text in files.items():
-        (work / path).parent.mkdir(parents=True, exist_ok=True)
-        (work / path).write_text(text)
-        (work / path).chmod(0o755)
+    write_files(files, work, executable=True)
     return work
 
 

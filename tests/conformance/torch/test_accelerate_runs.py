@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiled import files_of
+from tests.compiled import files_of, write_files
 from tests.conformance.real_runs import reference, run_script
 
 pytestmark = pytest.mark.conformance
@@ -44,17 +44,14 @@ RUNS: dict[str, tuple[list[str], dict[str, Any]]] = {
 """Runs with two micro-batches of two sequences per rank and step: (targets, layout)."""
 
 
-def write_files(name: str, folder: Path) -> Path:
+def write_run(name: str, folder: Path) -> Path:
     """Write the files of a run, changed for a CPU: fp32, torch's Adam, ranks without a GPU."""
     emit, layout = RUNS[name]
     half = emit == TORCH and layout["zero_stage"] > 0
     job = TINY["job"] | {"warmup_steps": 1 if emit == TORCH else 2}
     job |= {"gradient_precision": "bf16"} if half else {}
     spec = TINY | {"emit": emit, "job": job, "layout": {"micro_batch": 2, "tp": 1} | layout}
-    for path, text in files_of(spec).items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
+    write_files(files_of(spec), folder)
     config, program = folder / "accelerate/config.yaml", folder / "accelerate/train.py"
     config.write_text(config.read_text().replace("mixed_precision: bf16", "mixed_precision: 'no'"))
     (folder / "accelerate/cpu_ranks.py").write_text(CPU_RANKS.read_text())
@@ -80,7 +77,7 @@ def losses(output: str) -> list[float]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_launch_trains_to_the_losses_of_plain_torch(name: str, tmp_path: Path) -> None:
-    folder = write_files(name, tmp_path)
+    folder = write_run(name, tmp_path)
     script, env = folder / "torchrun/launch.sh", {"ACCELERATE_TORCH_DEVICE": "cpu"}
     if name == "DDP":
         env = {"ACCELERATE_USE_CPU": "true"}
@@ -102,10 +99,7 @@ REPORT = """
 def test_fsdp2_reduces_gradients_in_the_planned_format(tmp_path: Path) -> None:
     job = TINY["job"] | {"warmup_steps": 1, "steps": 2}
     layout = {"micro_batch": 2, "tp": 1, "zero_stage": 3}
-    for path, text in files_of(TINY | {"emit": TORCH, "job": job, "layout": layout}).items():
-        target = tmp_path / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
+    write_files(files_of(TINY | {"emit": TORCH, "job": job, "layout": layout}), tmp_path)
     (tmp_path / "accelerate/cpu_ranks.py").write_text(CPU_RANKS.read_text())
     program = tmp_path / "accelerate/train.py"
     text = program.read_text().replace(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiled import files_of
+from tests.compiled import files_of, write_files
 from tests.conformance.real_runs import LONGEST_SECONDS, environment, run_script
 from tests.conformance.tool_checkers import tool_python
 
@@ -87,10 +87,7 @@ def emit(folder: Path, layout: dict[str, Any], **job: Any) -> None:
         "layout": layout | {"micro_batch": 1},
         "emit": ["fsdp", "torchrun"],
     }
-    for path, text in files_of(spec).items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+    write_files(files_of(spec), folder)
 
 
 def losses(output: str) -> list[float]:

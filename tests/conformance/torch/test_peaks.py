@@ -16,7 +16,7 @@ from parc.compiler.ir import Plan
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.reading.source import SpecSource
-from tests.compiled import emitted, planned
+from tests.compiled import emitted, planned, write_files
 from tests.conformance.real_runs import reference, run_script
 
 pytestmark = pytest.mark.conformance
@@ -93,10 +93,7 @@ def test_a_program_that_trains_adapters_has_the_predicted_peak(kind: str, tmp_pa
 
 def check_peaks(plan: Plan, folder: Path) -> None:
     """Run the program of ``plan`` on two ranks, and compare its peaks with the prediction."""
-    for path, text in emitted(plan).items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+    write_files(emitted(plan), folder)
     script = folder / "peaks.sh"
     script.write_text(
         'exec torchrun --nproc-per-node 2 --master-port "$MASTER_PORT" '

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.compiled import files_of
+from tests.compiled import files_of, write_files
 from tests.conformance.real_runs import run_script
 
 pytestmark = pytest.mark.conformance
@@ -32,7 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_files(layout: dict[str, Any], folder: Path) -> Path:
+def write_run(layout: dict[str, Any], folder: Path) -> Path:
     """Write the files of a run with two sequences per micro-batch and 16 per step."""
     spec = {
         "parc": 1,
@@ -52,10 +52,7 @@ def write_files(layout: dict[str, Any], folder: Path) -> Path:
         "launch": {"program": str(PROGRAM), "args": list(WORDS)},
         "emit": ["torchtitan", "torchrun"],
     }
-    for path, text in files_of(spec).items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
+    write_files(files_of(spec), folder)
     return folder
 
 
@@ -70,7 +67,7 @@ def losses(output: str) -> list[float]:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """Return the losses of one process with the same module and all parallel sizes 1."""
-    folder = write_files({"zero_stage": 3}, tmp_path_factory.mktemp("one"))
+    folder = write_run({"zero_stage": 3}, tmp_path_factory.mktemp("one"))
     script = folder / "alone.sh"
     words = (*WORDS, "--parallelism.data_parallel_shard_degree=1")
     script.write_text(
@@ -87,6 +84,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def test_a_launch_trains_to_the_losses_of_one_process(
     name: str, tmp_path: Path, expected: list[float]
 ) -> None:
-    folder = write_files(RUNS[name], tmp_path)
+    folder = write_run(RUNS[name], tmp_path)
     found = losses(run_script(folder / "torchrun/launch.sh"))
     assert found == pytest.approx(expected, abs=5e-5)

@@ -7,7 +7,7 @@ from parc.compiler.cost.kernels.attention import (
     AttentionShape,
     prefill_seconds,
 )
-from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
+from tests.kernel_fits import kernel_fit_of_gpu
 
 GPUS = ("a100-sxm-80gb", "b200-180gb", "gb300-288gb", "h100-sxm-80gb", "l40s-48gb", "mi300x-192gb")
 SHAPES = st.builds(

@@ -11,7 +11,7 @@ from parc.compiler.cost.kernels.collective_time import (
     send_seconds,
     two_level_collective_seconds,
 )
-from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
+from tests.kernel_fits import kernel_fit_of_gpu
 
 MIB = 2**20
 BUS_512_MIB = [

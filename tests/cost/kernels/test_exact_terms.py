@@ -32,9 +32,9 @@ from parc.compiler.cost.kernels.layer_kernels import (
 from parc.compiler.cost.serving.deployment import RAMP_BYTES, ServingLinks
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Model
-from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.cost.kernels.test_gemm import PLAIN as PLAIN_GEMM
+from tests.kernel_fits import kernel_fit_of_gpu
 
 WIRE = CollectiveFit(
     operation="all_gather",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.cost.kernels.gemm import GemmFit, batched_gemm_seconds, gemm_seconds
-from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
+from tests.kernel_fits import kernel_fit_of_gpu
 
 PUBLISHED_8192 = [
     ("a100-sxm-80gb", 262.5, 0.05),

@@ -8,8 +8,8 @@ from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
 from parc.compiler.cost.kernels.gemm import gemm_seconds
 from parc.compiler.cost.kernels.hardware_fit import build_kernel_fit
 from parc.compiler.ir import Gpu
-from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 from tests.generations import generation
+from tests.kernel_fits import kernel_fit_of_gpu
 
 GPUS = Library().names("gpus")
 UNKNOWN = Gpu("mine", "nvidia", "hopper", (9, 0), 0, 3350.0, (("bf16", 989.4),), "mine")

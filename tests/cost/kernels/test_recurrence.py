@@ -31,9 +31,10 @@ from parc.compiler.cost.step.context_exchange import (
 )
 from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.ir import LayerKind, Layout, Model, ModelChunk
-from parc.compiler.resolve.resolve_kernels import cost_model_for, kernel_fit_of_gpu
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.compiled import plan_of
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
+from tests.kernel_fits import kernel_fit_of_gpu
 
 LINEAR = LayerKind("linear", "experts")
 MAMBA = LayerKind("mamba", "none")

@@ -11,8 +11,8 @@ from parc.compiler.cost.kernels.layer_kernels import (
 )
 from parc.compiler.ir import FUSED_KERNELS, PassBytes
 from parc.compiler.ir.program_traffic import SEPARATE_SCORES
-from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 from tests.cost.memory.test_static_memory import plan_of
+from tests.kernel_fits import kernel_fit_of_gpu
 
 
 @pytest.mark.parametrize(
