@@ -19,7 +19,7 @@ from parc.compiler.search.search_layouts import search_layouts
 from tests.compiled import planned
 from tests.every_layout import enumerate_layouts
 from tests.samples import slow_cases
-from tests.search.search_reference import assert_plain, cost_model_of
+from tests.search.search_reference import assert_plain, cost_model_of, search_without_placement
 from tests.search.traced_layout import TracedLayout
 
 MODELS = (
@@ -81,7 +81,7 @@ def _case(number: int) -> dict[str, Any]:
 def _searched(number: int) -> tuple[CostModel, Search | None]:
     """Return the problem of a case and its search, which two tests use."""
     cost_model = cost_model_of(_case(number))
-    return cost_model, search_layouts(cost_model, Sink())
+    return cost_model, search_without_placement(cost_model)
 
 
 LARGE = (0, 6, 12, 13, 20, 21, 22, 25, 27, 32, 33, 34)
