@@ -52,19 +52,14 @@ def is_placement_relevant(cluster: Cluster) -> bool:
 
 
 def can_split_hosts(cluster: Cluster) -> bool:
-    """Return True if a layout may need its placement because it splits hosts (``splits_hosts``).
-
-    It cannot if the numbers of GPUs are powers of two, because all parallel sizes are then, too.
-    """
-    sizes = (cluster.gpus, cluster.node.gpus)
-    is_even = all(size & (size - 1) == 0 for size in sizes)
-    return cluster.nodes > 1 and cluster.gpus <= MOST_RANKS and not is_even
+    """Return True if a search must place the layouts that split hosts (``has_split_hosts``)."""
+    return cluster.node.gpus > 1 and cluster.nodes > 1 and cluster.gpus <= MOST_RANKS
 
 
 def has_split_hosts(cost_model: CostModel, layout: Layout) -> bool:
-    """Return True if equal process groups of ``layout`` span different numbers of hosts.
+    """Return True if equal groups or pipeline hops of ``layout`` span different numbers of hosts.
 
-    Its estimate assumes the links of the first group. So the step takes longer than estimated, in
+    Its estimate assumes the links of the first one. So the step takes longer than estimated, in
     every order of the hosts.
     """
     per_node = ranks_per_node(cost_model.problem.cluster.node.gpus, layout.world)

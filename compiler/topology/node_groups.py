@@ -50,13 +50,18 @@ def ranks_per_node(gpus: int, world: int) -> int:
 
 
 def splits_hosts(mesh: Mesh, ranks_per_node: int) -> bool:
-    """Return True if equal process groups of ``mesh`` span different numbers of hosts.
+    """Return True if equal process groups, or equal hops of a pipeline, span different hosts.
 
     This is so if the blocks of ranks along an axis neither fill hosts nor divide them: of pipeline
-    stages with 6 ranks on hosts with 8 GPUs, the first is inside a host and the second is not.
+    stages with 6 ranks on hosts with 8 GPUs, the first is inside a host and the second is not. Of
+    stages with 4 ranks, every second hop of the pipeline leaves the host.
     """
-    ends = (axis.stride * axis.size for axis in mesh.axes)
-    return any(ranks_per_node % end and end % ranks_per_node for end in ends)
+    ends = [axis.stride * axis.size for axis in mesh.axes]
+    hops = any(
+        axis.name == "pp" and axis.stride < ranks_per_node < end
+        for axis, end in zip(mesh.axes, ends, strict=True)
+    )
+    return hops or any(ranks_per_node % end and end % ranks_per_node for end in ends)
 
 
 @lru_cache(maxsize=MOST_KEPT)

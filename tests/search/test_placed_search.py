@@ -64,6 +64,11 @@ CASES = {
         "mixtral-8x7b", 48, {"node": "azure-nd-a100-v4", "nodes": 3}
     )
     | {"layout": {"pp": 4, "zero_stage": 2}},
+    # Stages of 4 ranks: every second hop of the pipeline leaves the host.
+    "dense, half a host per stage": _spec(
+        "codellama-34b", 32, {"node": "aws-p6-b200", "nodes": 4}, sequence_length=512
+    )
+    | {"layout": {"cp": 1}},
     "dense, hosts of six": _spec(
         "llama-3-8b", 60, {"node": {"base": "dgx-h100", "gpus_per_node": 6}, "nodes": 5}
     ),
@@ -77,6 +82,7 @@ CASES = {
 SMALL = {
     *("dense, oversubscribed", "dense, one NIC", "experts, one NIC"),
     *("experts, stages that split hosts", "dense, hosts of six"),
+    "dense, half a host per stage",
 }
 AXES = ("tp", "cp", "pp", "ep", "micro_batch")
 
