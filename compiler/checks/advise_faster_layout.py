@@ -12,20 +12,27 @@ from itertools import islice
 
 from parc.backends.spec_fields import uses_spec_field
 from parc.compiler.checks.check_memory import describe_covering_headroom, describe_recompute
-from parc.compiler.cost.memory.peak import HIGH, peak_bytes
+from parc.compiler.cost.memory.peak import EXPECTED, HIGH, peak_bytes
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_fields import format_layout_fields, format_sizes
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Plan, Precision, Problem
+from parc.compiler.ir import Layout, Plan, Precision, Problem, Search
 from parc.compiler.ir.problem import Dispatcher
 from parc.compiler.placement.score_placement import placement_scorer, step_seconds_on_hosts
 from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import micro_batch_choices, recompute_levels
-from parc.compiler.search.search_layouts import is_memory_scarce, layouts_expected_to_fit
+from parc.compiler.search.explain_oversized import OVERSIZED
+from parc.compiler.search.filter_layouts import LayoutFilter
+from parc.compiler.search.layout_space import LayoutSpace
+from parc.compiler.search.survivors import Survivor, fastest_first
 
 GIB = 2**30
+FEW = 0.02
+"""Share of layouts that fit, of those that violate no rule, below which memory decides the result
+of a search (heuristic)."""
 DISPATCH_LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
 """Dispatchers that ``auto`` never chooses, because users must install them on every host."""
 LIBRARY_FABRICS = ("infiniband", "roce")
@@ -60,9 +67,9 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
     found = [
         (step_seconds_on_hosts(cost_model, layout, plan.placement), layout) for layout in same_mesh
     ]
-    if is_memory_scarce(plan.search):
+    if _is_memory_scarce(plan.search):
         added = placement_scorer(cost_model)
-        fastest = islice(layouts_expected_to_fit(cost_model), MAX_TRIED)
+        fastest = islice(_layouts_expected_to_fit(cost_model), MAX_TRIED)
         others = _uncertain_and_faster(cost_model, fastest, limit, most)
         found += [
             (step_time(cost_model, layout).total_seconds + added(layout), layout)
@@ -90,6 +97,34 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         ),
     )
     sink.report("G05", finding, at="cluster")
+
+
+def _is_memory_scarce(search: Search) -> bool:
+    """Return True if hardly any layout of ``search`` that violates no rule fits into memory."""
+    dropped = dict(search.dropped)
+    fitting = search.enumerated - sum(dropped.values())
+    return fitting < FEW * (fitting + dropped.get(OVERSIZED, 0))
+
+
+def _layouts_expected_to_fit(cost_model: CostModel) -> Iterator[Layout]:
+    """Yield valid layouts whose expected memory is within the limit, the fastest first.
+
+    Layouts of variants of last resort, with other stage splits, and with partial recomputation are
+    not among them.
+    """
+    problem, framework = cost_model.problem, cost_model.framework
+    rules, limit_bytes = all_rules(problem, framework), memory_limit_bytes(cost_model)
+    filters: dict[int, LayoutFilter] = {}
+    survivors: list[Survivor] = []
+    for index, variant in enumerate(framework.layout_variants(problem)):
+        if not variant.last_resort and not variant.refines:
+            space = LayoutSpace.for_variant(problem, framework, variant)
+            one = LayoutFilter(cost_model, rules, limit_bytes, space, EXPECTED)
+            one.filter_all_layouts()
+            filters[index] = one
+            survivors += one.survivors_of_variant(index)
+    for row in fastest_first(filters, survivors, lambda _: 0):
+        yield filters[row.variant].build_layout(row.point)
 
 
 def _uncertain_and_faster(

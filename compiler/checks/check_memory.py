@@ -14,6 +14,7 @@ from parc.compiler.evaluate.layout_fields import format_layout_fields
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Recompute, StageMemory
 from parc.compiler.placement.score_placement import step_seconds_on_hosts
+from parc.compiler.report.text.layout_text import format_offload
 from parc.compiler.search.enumerate_layouts import recompute_levels
 
 MAX_SHARE = 0.9
@@ -101,13 +102,13 @@ def _compared(peak: StageMemory, limit: float) -> str:
 def _suggest_safer_layout(cost_model: CostModel, plan: Plan, is_layout_set: bool) -> str:
     """Return a help text with the fastest layout whose whole interval is below the limit.
 
-    The layout differs from the plan only by more recomputation. ``is_layout_set`` is True if the
-    spec sets fields of ``layout``.
+    The layout differs from the plan only by more recomputation, or is a variant of last resort.
+    ``is_layout_set`` is True if the spec sets fields of ``layout``.
     """
     limit = plan.estimate.limit_bytes
     safe = [
         (step_seconds_on_hosts(cost_model, layout, plan.placement), index, layout)
-        for index, layout in enumerate(_layouts_with_more_recompute(cost_model, plan))
+        for index, layout in enumerate(_layouts_with_less_memory(cost_model, plan))
         if peak_bytes(cost_model, layout, HIGH) <= limit
     ]
     if not safe:
@@ -121,7 +122,10 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan, is_layout_set: bool
     high = peak_bytes(cost_model, layout, HIGH)
     changes = format_layout_fields(plan.problem, layout)
     cost = f"needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
-    return f"{describe_recompute(layout.recompute)} {cost}; set these fields: {changes}"
+    state = [f"ZeRO-{layout.zero_stage}"] * (layout.zero_stage != plan.layout.zero_stage)
+    state += format_offload(layout.offload)
+    name = " with ".join([describe_recompute(layout.recompute), *state])
+    return f"{name} {cost}; set these fields: {changes}"
 
 
 def describe_covering_headroom(plan: Plan, high_bytes: float) -> str:
@@ -140,11 +144,23 @@ def describe_recompute(recompute: Recompute) -> str:
     return f"recompute {recompute.granularity}" + (f" {modules}" if modules else "")
 
 
-def _layouts_with_more_recompute(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
-    """Yield valid copies of the plan's layout with more recomputation, least first."""
+def _layouts_with_less_memory(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
+    """Yield valid copies of the plan's layout with more recomputation, least first.
+
+    Then follow copies in the variants of last resort of the framework.
+    """
     problem, framework, chosen = cost_model.problem, cost_model.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
-    for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
-        layout = replace(plan.layout, recompute=level)
+    later = levels[levels.index(chosen) :] if chosen in levels else (chosen,)
+    layouts = [replace(plan.layout, recompute=level) for level in later[1:]]
+    layouts += [
+        replace(
+            plan.layout, recompute=level, zero_stage=variant.zero_stage, offload=variant.offload
+        )
+        for variant in framework.layout_variants(problem)
+        if variant.last_resort
+        for level in later
+    ]
+    for layout in layouts:
         if not any(rule.broken(problem, layout) for rule in rules):
             yield layout

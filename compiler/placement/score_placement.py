@@ -30,7 +30,7 @@ from parc.compiler.placement.build_placement_problem import (
 from parc.compiler.placement.order.lower_bounds import switch_levels
 from parc.compiler.placement.order.search_orders import QUICK
 from parc.compiler.placement.place_ranks import place_ranks
-from parc.compiler.topology.node_groups import ranks_per_node
+from parc.compiler.topology.node_groups import ranks_per_node, splits_hosts
 
 MOST_RANKS = 32_768
 """Number of ranks above which candidates are not placed, because placement would dominate the time
@@ -38,7 +38,7 @@ of a search."""
 
 
 def is_placement_relevant(cluster: Cluster) -> bool:
-    """Return True if a search must compare layouts with their placement.
+    """Return True if a search must compare all layouts with their placement.
 
     False if the cluster has more than MOST_RANKS GPUs, or if the order of hosts makes no
     difference. The order makes no difference if NVLink domains end at the host and, in addition,
@@ -51,14 +51,37 @@ def is_placement_relevant(cluster: Cluster) -> bool:
     return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 
 
+def can_split_hosts(cluster: Cluster) -> bool:
+    """Return True if a search must place the layouts that split hosts (``has_split_hosts``)."""
+    return cluster.node.gpus > 1 and cluster.nodes > 1 and cluster.gpus <= MOST_RANKS
+
+
+def has_split_hosts(cost_model: CostModel, layout: Layout) -> bool:
+    """Return True if equal groups or pipeline hops of ``layout`` span different numbers of hosts.
+
+    Its estimate assumes the links of the first one. So the step takes longer than estimated, in
+    every order of the hosts.
+    """
+    per_node = ranks_per_node(cost_model.problem.cluster.node.gpus, layout.world)
+    meshes = cost_model.framework.device_meshes(layout)
+    return any(splits_hosts(mesh, per_node) for mesh in meshes)
+
+
 def placement_scorer(cost_model: CostModel) -> Callable[[Layout], float]:
     """Return a function: layout -> seconds per step that its placement adds to the estimate.
 
-    The result is 0 if ``is_placement_relevant`` is False.
+    The result is 0 if neither ``is_placement_relevant`` nor ``has_split_hosts`` is True.
     """
-    if not is_placement_relevant(cost_model.problem.cluster):
-        return lambda _: 0.0
-    return lambda layout: PlacementOfSizes(cost_model, layout).added_seconds
+    is_relevant = is_placement_relevant(cost_model.problem.cluster)
+    may_split = can_split_hosts(cost_model.problem.cluster)
+
+    def added_seconds(layout: Layout) -> float:
+        """Return the seconds per step that the placement of ``layout`` adds."""
+        if is_relevant or (may_split and has_split_hosts(cost_model, layout)):
+            return PlacementOfSizes(cost_model, layout).added_seconds
+        return 0.0
+
+    return added_seconds
 
 
 @frozen

@@ -228,9 +228,13 @@ def stage_choices(
         choices = _allowed_sizes(problem, "vpp", usual, lambda: range(1, most + 1))
     pairs = []
     layers = problem.model.layers
+    has_even_chunks = fills_chunks_evenly(layers, pp) and any(
+        vpp > 1 and fills_chunks_evenly(layers, pp * vpp) for vpp in choices
+    )
     for vpp in filter(partial(is_size_allowed, problem.goals.limits, "vpp"), choices):
-        # Uneven chunks are tried if the spec fixes vpp, or if stages are uneven without chunks too.
-        uneven = bool(pinned) or vpp == 1 or not fills_chunks_evenly(layers, pp)
+        # Uneven chunks are tried if the spec fixes vpp, if stages are uneven without chunks too, or
+        # if no number of chunks is even: 92 layers in 4 stages, whose bubble is then shorter.
+        uneven = bool(pinned) or vpp == 1 or not has_even_chunks
         if not uneven and not fills_chunks_evenly(layers, pp * vpp):
             continue
         # None means that the framework cannot express a split of these layers over pp x vpp chunks.

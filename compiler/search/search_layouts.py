@@ -13,6 +13,7 @@ from parc.compiler.cost.counts.flops import model_flops_utilization
 from parc.compiler.cost.memory.peak import (
     EXPECTED,
     HIGH,
+    MemoryEnd,
     peak_bytes,
     peak_stage,
 )
@@ -30,13 +31,10 @@ from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.rank_layouts import LayoutRanking, RankedLayout
 from parc.compiler.search.search_other_splits import search_near_misses, search_other_splits
-from parc.compiler.search.survivors import ROUNDING, Survivor, fastest_first, with_step_time
+from parc.compiler.search.survivors import ROUNDING, Survivor, with_step_time
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
-FEW = 0.02
-"""Share of layouts that fit, of those that violate no rule, below which memory decides the result
-of a search (heuristic)."""
 
 
 def search_layouts(
@@ -46,12 +44,13 @@ def search_layouts(
 
     The reason is the code of the first rule that a layout violates, or ``recompute`` if the same
     layout fits with less recompute. Variants of last resort, such as those with optimizer state in
-    host memory, are tried only if no other layout fits. Returns None if there are no candidates,
+    host memory, are tried only if no other layout fits, and chosen only if no other layout is
+    expected to fit, or if they are safer and not slower. Returns None if there are no candidates,
     after a diagnostic that explains why; without ``sink``, nothing is explained, which saves most
     of the time. If no step takes at most ``most_seconds``, the first candidate is not always the
     best, because improvements that cannot be as fast are not searched.
     """
-    problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
+    problem = cost_model.problem
     if report_excess_chunks(problem, cost_model.framework, sink or Sink()):
         return None
     rules = all_rules(problem, cost_model.framework)
@@ -67,20 +66,20 @@ def search_layouts(
     if _all_layouts_violate_a_rule(problem, rules, spaces):
         _explain_invalid_layouts(cost_model, [spaces[index] for index in order], sink)
         return None
+    ranking = LayoutRanking(cost_model, filters, spaces[0].levels)
     # Variants of last resort are slower, so they run only if nothing else fits.
     for last_resort, end in product((False, True), (HIGH, EXPECTED)):
+        chosen = {
+            index: space
+            for index, space in enumerate(spaces)
+            if variants[index].last_resort is last_resort and not variants[index].refines
+        }
+        survivors = _filter_variants(cost_model, filters, chosen, end)
         if survivors:
             break
-        for index, space in enumerate(spaces):
-            # Rules do not read the memory, so without oversized layouts the result stays the same.
-            is_decided = index in filters and not filters[index].dropped_counts[OVERSIZED]
-            is_tried = variants[index].last_resort is last_resort and not variants[index].refines
-            if is_tried and not is_decided:
-                filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
-                filters[index].filter_all_layouts()
-                survivors += filters[index].survivors_of_variant(index)
-        survivors = survivors or list(search_near_misses(cost_model, filters, (0, inf)))
-    ranking = LayoutRanking(cost_model, filters, spaces[0].levels)
+    if survivors and (last_resort, end) == (False, EXPECTED):
+        others = {index: spaces[index] for index in order if variants[index].last_resort}
+        survivors = _safer_layouts(ranking, filters, others, survivors) or survivors
     if survivors:
         refining = {i: spaces[i] for i, variant in enumerate(variants) if variant.refines}
         survivors = _with_improvements(ranking, filters, refining, survivors, most_seconds)
@@ -99,32 +98,54 @@ def search_layouts(
     )
 
 
-def is_memory_scarce(search: Search) -> bool:
-    """Return True if hardly any layout of ``search`` that violates no rule fits into memory."""
-    dropped = dict(search.dropped)
-    fitting = search.enumerated - sum(dropped.values())
-    return fitting < FEW * (fitting + dropped.get(OVERSIZED, 0))
+def _filter_variants(
+    cost_model: CostModel,
+    filters: dict[int, LayoutFilter],
+    spaces: dict[int, LayoutSpace],
+    end: MemoryEnd,
+) -> list[Survivor]:
+    """Return the layouts of ``spaces`` that fit at ``end`` of their memory intervals.
 
-
-def layouts_expected_to_fit(cost_model: CostModel) -> Iterator[Layout]:
-    """Yield valid layouts whose expected memory is within the limit, the fastest first.
-
-    Layouts of variants of last resort, with other stage splits, and with partial recomputation are
-    not among them.
+    ``spaces`` contains search spaces by the index of their variant. Their filters are added to
+    ``filters``. If no layout fits, those that fit with another stage split are returned.
     """
-    problem, framework = cost_model.problem, cost_model.framework
-    rules, limit_bytes = all_rules(problem, framework), memory_limit_bytes(cost_model)
-    filters: dict[int, LayoutFilter] = {}
+    rules = all_rules(cost_model.problem, cost_model.framework)
     survivors: list[Survivor] = []
-    for index, variant in enumerate(framework.layout_variants(problem)):
-        if not variant.last_resort and not variant.refines:
-            space = LayoutSpace.for_variant(problem, framework, variant)
-            one = LayoutFilter(cost_model, rules, limit_bytes, space, EXPECTED)
-            one.filter_all_layouts()
-            filters[index] = one
-            survivors += one.survivors_of_variant(index)
-    for row in fastest_first(filters, survivors, lambda _: 0):
-        yield filters[row.variant].build_layout(row.point)
+    for index, space in spaces.items():
+        # Rules do not read the memory, so without oversized layouts the result stays the same.
+        if index not in filters or filters[index].dropped_counts[OVERSIZED]:
+            limit_bytes = memory_limit_bytes(cost_model)
+            filters[index] = LayoutFilter(cost_model, rules, limit_bytes, space, end)
+            filters[index].filter_all_layouts()
+            survivors += filters[index].survivors_of_variant(index)
+    return survivors or list(search_near_misses(cost_model, filters, (0, inf)))
+
+
+def _safer_layouts(
+    ranking: LayoutRanking,
+    filters: dict[int, LayoutFilter],
+    spaces: dict[int, LayoutSpace],
+    risky: list[Survivor],
+) -> list[Survivor]:
+    """Return the layouts of last resort that fit with their whole interval, if they are as good.
+
+    They are if the best of them ties with the best of ``risky``, which are expected to fit, or is
+    better. Otherwise, the result is empty.
+    ``spaces`` contains the search spaces of last resort, by the index of their variant.
+    """
+    safe_filters: dict[int, LayoutFilter] = {}
+    safe = _filter_variants(ranking.cost_model, safe_filters, spaces, HIGH)
+    if not safe:
+        return []
+    world, seconds = _best_world_and_seconds(ranking, risky)
+    most = (world, seconds * (1 + ranking.cost_model.problem.goals.tie))
+    kept = dict(filters)
+    filters.update(safe_filters)
+    if _best_world_and_seconds(ranking, safe) <= most:
+        return safe
+    filters.clear()
+    filters.update(kept)
+    return []
 
 
 def _with_improvements(

@@ -8,7 +8,12 @@ from typing import Any
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import EqualStageGroup
 from parc.compiler.ir import Layout, PipelineSplit, StepTime
-from parc.compiler.placement.score_placement import PlacementOfSizes, is_placement_relevant
+from parc.compiler.placement.score_placement import (
+    PlacementOfSizes,
+    can_split_hosts,
+    has_split_hosts,
+    is_placement_relevant,
+)
 from parc.compiler.search.enumerate_layouts import LayoutPoint, stage_choices
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.stage_shapes import StageShape
@@ -28,7 +33,10 @@ class TimedLayouts:
         self._splits: dict[tuple[int, int], list[tuple[PipelineSplit, StageShape]]] = {}
         """(pp, vpp) -> the splits that ``LayoutPoint.split`` numbers."""
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
-        self._is_placed = is_placement_relevant(cost_model.problem.cluster)
+        self._are_all_placed = is_placement_relevant(cost_model.problem.cluster)
+        self._can_split_hosts = can_split_hosts(cost_model.problem.cluster)
+        self._split_hosts: dict[tuple[int, ...], bool] = {}
+        """(tp, cp, pp, dp, ep, etp) -> True if the layouts with these sizes split hosts."""
         self._placements: dict[tuple[int, ...], PlacementOfSizes] = {}
         """(tp, cp, pp, dp, ep, etp, vpp) -> placement of all layouts with these sizes."""
         self._template: tuple[tuple[int, ...], dict[str, Any]] = ((), {})
@@ -94,21 +102,23 @@ class TimedLayouts:
         It is the bound of the first layout with these parallel sizes and this virtual pipeline
         size, because their traffic differs little.
         """
-        return self._placement_of_sizes(point).least_added_seconds if self._is_placed else 0.0
+        return (
+            self._placement_of_sizes(point).least_added_seconds if self._is_placed(point) else 0.0
+        )
 
     def usual_placement_seconds(self, point: LayoutPoint) -> float:
         """Return about the seconds that the placement of ``point`` adds to a step.
 
         They are those of the same layout as in ``least_placement_seconds``.
         """
-        return self._placement_of_sizes(point).added_seconds if self._is_placed else 0.0
+        return self._placement_of_sizes(point).added_seconds if self._is_placed(point) else 0.0
 
     def placement_seconds(self, layout: Layout, point: LayoutPoint, time: StepTime) -> float:
         """Return the seconds that the placement of ``layout``, that is ``point``, adds to a step.
 
         ``time`` is its step time without them.
         """
-        if not self._is_placed:
+        if not self._is_placed(point):
             return 0.0
         return self._placement_of_sizes(point).added_seconds_of(layout, time)
 
@@ -122,6 +132,16 @@ class TimedLayouts:
             and seconds + self.least_placement_seconds(point) < most
             and seconds + self.usual_placement_seconds(point) < most
         )
+
+    def _is_placed(self, point: LayoutPoint) -> bool:
+        """Return True if the placement of ``point`` may make its step longer."""
+        if self._are_all_placed or not self._can_split_hosts:
+            return self._are_all_placed
+        found = self._split_hosts.get(point[:6])
+        if found is None:
+            found = has_split_hosts(self._cost_model, self.build_layout(point))
+            self._split_hosts[point[:6]] = found
+        return found
 
     def _placement_of_sizes(self, point: LayoutPoint) -> PlacementOfSizes:
         """Return the placement of the layouts with the sizes of ``point``; cached."""

@@ -14,8 +14,18 @@ from parc.compiler.spec.annotations import ErrorLocation, model_of, plain_types
 
 _ROUNDED = re.compile(r"([0-9]{1,9}) ?([kKM])i?")
 """Number with a suffix that stands for a power of 1000 or of 1024, such as 8k."""
+_COUNTED = re.compile(r"([0-9][0-9_,.]{0,14}[kKMGT]?) ?([A-Za-z]{3,12})")
+"""Number with the word for what it counts, such as ``4 hosts`` or ``4M tokens``."""
+_COUNTED_WORDS = {
+    **{"nodes": ("hosts",), "sequence_length": ("tokens",), "concurrency": ("requests",)},
+    **{"input_tokens": ("tokens",), "output_tokens": ("tokens",), "gpus_per_node": ("gpus",)},
+    **dict.fromkeys(("global_batch", "micro_batch"), ("sequences", "samples")),
+}
+"""Field -> words for what it counts, beside its own name."""
 _EXPONENTS = {"k": 1, "K": 1, "M": 2}
 _RACK = re.compile(r"cluster\.racks\[(\d+)\]")
+_HOST_NAMES = re.compile(r"[A-Za-z][\w.-]*[\d\[]\S*$")
+"""Host names, which have a number: n01 or n[01-04], but neither five, 5 nor ``2 hosts``."""
 _MAX_TEXT = 60
 """Largest length of a suggested value in characters."""
 
@@ -23,14 +33,17 @@ _MAX_TEXT = 60
 def wrap_in_mapping(location: ErrorLocation) -> str:
     """Return a fix that puts a text into the mapping that the field accepts; empty without one.
 
-    For example, ``global_batch: 4M`` becomes ``global_batch: {tokens: 4M}``. Exactly one key of the
-    mapping must accept the value.
+    For example, ``global_batch: 4M`` and ``4M tokens`` become ``global_batch: {tokens: 4M}``.
+    Exactly one key of the mapping must accept the value, or the text must name the key.
     """
     from pydantic import TypeAdapter, ValidationError
 
     model, value = model_of(location.annotation), location.value
     if model is None or not isinstance(value, str) or len(value) > _MAX_TEXT:
         return ""
+    counted = _COUNTED.fullmatch(value)
+    if counted and counted[2] in model.model_fields:
+        return f"{location.path}: {{{counted[2]}: {counted[1]}}}"
     accepting = []
     for name, info in model.model_fields.items():
         try:
@@ -39,6 +52,17 @@ def wrap_in_mapping(location: ErrorLocation) -> str:
             continue
         accepting.append(name)
     return f"{location.path}: {{{accepting[0]}: {value}}}" if len(accepting) == 1 else ""
+
+
+def without_counted_word(path: str, text: str) -> str:
+    """Return ``text`` without a word for what the field at ``path`` counts, as in ``4 hosts``."""
+    found = _COUNTED.fullmatch(text.strip())
+    if found is None:
+        return text
+    field = path.rpartition(".")[2]
+    word = found[2].lower().removesuffix("s")
+    words = {one.removesuffix("s") for one in (field, *_COUNTED_WORDS.get(field, ()))}
+    return found[1] if word in words else text
 
 
 def explain_suffix(location: ErrorLocation) -> str:
@@ -60,7 +84,7 @@ def suggest_racks(value: Any) -> str:
     ``value`` is a text such as ``n[01-04]`` or a list of texts.
     """
     names = value if isinstance(value, list) else [value]
-    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+    if not names or not all(isinstance(name, str) and _HOST_NAMES.match(name) for name in names):
         return ""
     text = json.dumps(value, ensure_ascii=False)
     return f"[{{name: all, nodes: {text}}}]" if len(text) <= _MAX_TEXT else ""

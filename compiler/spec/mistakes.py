@@ -29,6 +29,7 @@ from parc.compiler.spec.meant_values import (
     explain_suffix,
     suggest_other_form,
     suggest_racks,
+    without_counted_word,
     wrap_in_mapping,
 )
 from parc.compiler.spec.override import FILE as OVERRIDE_FILE
@@ -235,8 +236,10 @@ def _suggest_value(location: ErrorLocation, written: str) -> str:
     if wrapped := wrap_in_mapping(location):
         return wrapped
     numeric = bool({int, float} & set(types))
-    if isinstance(value, str) and numeric and _number_in_text(value):
-        return f"{location.path}: {_number_in_text(value)}"
+    if isinstance(value, str) and numeric:
+        number = _number_in_text(without_counted_word(location.path, value))
+        if number:
+            return f"{location.path}: {number}"
     if isinstance(value, float) and value.is_integer() and int in types:
         return f"{location.path}: {int(value)}"
     if _bool_in_text(location):

@@ -49,6 +49,21 @@ def ranks_per_node(gpus: int, world: int) -> int:
     return next(ranks for ranks in range(min(gpus, world), 0, -1) if world % ranks == 0)
 
 
+def splits_hosts(mesh: Mesh, ranks_per_node: int) -> bool:
+    """Return True if equal process groups, or equal hops of a pipeline, span different hosts.
+
+    This is so if the blocks of ranks along an axis neither fill hosts nor divide them: of pipeline
+    stages with 6 ranks on hosts with 8 GPUs, the first is inside a host and the second is not. Of
+    stages with 4 ranks, every second hop of the pipeline leaves the host.
+    """
+    ends = [axis.stride * axis.size for axis in mesh.axes]
+    hops = any(
+        axis.name == "pp" and axis.stride < ranks_per_node < end
+        for axis, end in zip(mesh.axes, ends, strict=True)
+    )
+    return hops or any(ranks_per_node % end and end % ranks_per_node for end in ends)
+
+
 @lru_cache(maxsize=MOST_KEPT)
 def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> NodeGroups:
     """Return the process groups over the mesh axes ``names``, each as a sequence of node ranks.

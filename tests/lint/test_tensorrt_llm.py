@@ -100,3 +100,10 @@ def test_an_emitted_plan_is_imported_as_it_was() -> None:
     assert config["layout"] == {"stage_layers": [30, 31]}
     settings = read_settings(files["tensorrt-llm/serve.sh"], "serve.sh")
     assert (settings["--tp_size"], settings["MODEL"]) == ("8", "deepseek-ai/DeepSeek-V3")
+
+
+def test_the_serve_script_that_parc_writes_is_recognized() -> None:
+    files = compiled.emitted(plan_of(spec("llama-3.1-8b", "dgx-h100", emit=["tensorrt-llm"])))
+    assert codes(files["tensorrt-llm/serve.sh"]) == []
+    wrong = files["tensorrt-llm/serve.sh"].replace("--max_batch_size", "--max_btch_size")
+    assert codes(wrong) == ["F01"]

@@ -59,6 +59,19 @@ CASES = {
     "experts, oversubscribed": _spec(
         "mixtral-8x7b", 768, {"node": "dgx-h100", "racks": _racks(9, 8, 7), "fabric": _thin(8.0)}
     ),
+    # Stages of 6 ranks: the first is inside a host, the second is not.
+    "experts, stages that split hosts": _spec(
+        "mixtral-8x7b", 48, {"node": "azure-nd-a100-v4", "nodes": 3}
+    )
+    | {"layout": {"pp": 4, "zero_stage": 2}},
+    # Stages of 4 ranks: every second hop of the pipeline leaves the host.
+    "dense, half a host per stage": _spec(
+        "codellama-34b", 32, {"node": "aws-p6-b200", "nodes": 4}, sequence_length=512
+    )
+    | {"layout": {"cp": 1}},
+    "dense, hosts of six": _spec(
+        "llama-3-8b", 60, {"node": {"base": "dgx-h100", "gpus_per_node": 6}, "nodes": 5}
+    ),
     "dense, one NIC": _spec(
         "llama-3-8b", 384, {"node": ONE_NIC, "racks": _racks(5, 7), "fabric": _thin(4.0)}
     ),
@@ -66,7 +79,11 @@ CASES = {
         "mixtral-8x7b", 512, {"node": ONE_NIC, "racks": _racks(5, 3), "fabric": _thin(4.0)}
     ),
 }
-SMALL = {"dense, oversubscribed", "dense, one NIC", "experts, one NIC"}
+SMALL = {
+    *("dense, oversubscribed", "dense, one NIC", "experts, one NIC"),
+    *("experts, stages that split hosts", "dense, hosts of six"),
+    "dense, half a host per stage",
+}
 AXES = ("tp", "cp", "pp", "ep", "micro_batch")
 
 

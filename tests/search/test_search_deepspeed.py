@@ -15,7 +15,7 @@ from parc.compiler.ir import Search
 from parc.compiler.search.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
 from tests.samples import slow_cases
-from tests.search.search_reference import assert_plain, cost_model_of
+from tests.search.search_reference import assert_plain, cost_model_of, search_without_placement
 from tests.search.traced_layout import TracedLayout
 
 MODELS = ("gpt2-xl", "llama-3-8b", "llama-2-13b", "mixtral-8x7b", "llama-3-70b", "llama-65b")
@@ -80,7 +80,7 @@ LARGE = (9, 15, 23, 33, 34)
 def _searched(number: int) -> tuple[CostModel, Search | None]:
     """Return the problem of a case and its search, which two tests use."""
     cost_model = cost_model_of(_legal(number))
-    return cost_model, search_layouts(cost_model, Sink())
+    return cost_model, search_without_placement(cost_model)
 
 
 @pytest.mark.parametrize("number", slow_cases(range(CASES), LARGE.__contains__))

@@ -14,7 +14,7 @@ import pytest
 import parc
 from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Candidate, Problem, Search
+from parc.compiler.ir import Candidate, Plan, Problem, Search
 from parc.compiler.search import search_idle_hosts
 from parc.compiler.search.search_idle_hosts import (
     MIN_GAIN,
@@ -82,6 +82,52 @@ def test_batches_with_which_hosts_stay_idle_are_not_suggested() -> None:
     (found,) = (one for one in parc.check(spec) if one.code == "PARC-G04")
     assert "suits dp" not in found.finding.help
     assert plan_of(changed(spec, {"job.global_batch": 3024})).layout.world < 288
+
+
+FEW_TOKENS: dict[str, dict[str, Any]] = {
+    "pipeline bubble": {
+        **{"model": "deepseek-v2-lite", "cluster": {"node": "gcp-a3-ultra", "nodes": 3}},
+        "job": {"sequence_length": 4096, "global_batch": 32},
+    },
+    "slow links": {
+        **{"model": "mistral-nemo-12b", "cluster": {"node": "rtx-pro-6000-8", "nodes": 8}},
+        **{"job": {"sequence_length": 1024, "global_batch": 8}, "emit": ["fsdp"]},
+        "layout": {"pp": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("name", FEW_TOKENS)
+def test_more_hosts_do_not_make_a_step_with_few_tokens_longer(name: str) -> None:
+    spec = {"parc": 1, "name": "few", **FEW_TOKENS[name]}
+    all_hosts = step_seconds(spec)
+    counts = [n for n in (1, 2, 4) if n < spec["cluster"]["nodes"]]
+    fewer = [planned(changed(spec, {"cluster.nodes": n}))[0] for n in counts]
+    plans = [plan for plan in fewer if isinstance(plan, Plan)]
+    assert plans
+    # Fewer hosts are used if they save 5 % of the step.
+    assert all(all_hosts <= plan.search.ranked[0].step_seconds / 0.95 for plan in plans)
+
+
+def test_a_model_that_fits_on_an_even_number_of_hosts_also_fits_on_one_more() -> None:
+    spec = {
+        **{"parc": 1, "name": "odd", "model": "nemotron-4-340b", "emit": ["deepspeed"]},
+        "cluster": {"node": "gh200-quad", "nodes": 2},
+        "job": {"sequence_length": 4096, "global_batch": 128},
+    }
+    assert len(plan_of(spec).placement.hosts) == 2
+    assert len(plan_of(changed(spec, {"cluster.nodes": 3})).placement.hosts) == 2
+
+
+def test_hosts_stay_idle_where_the_framework_can_only_replicate_the_model() -> None:
+    spec = {
+        **{"parc": 1, "name": "copies", "model": "mixtral-8x7b", "emit": ["fsdp"]},
+        "cluster": {"node": "hgx-a800", "nodes": 16},
+        "job": {"sequence_length": 2048, "global_batch": 32},
+        "layout": {"micro_batch": 1},
+    }
+    assert plan_of(spec).layout.world == 32
+    assert "B01" in codes(changed(spec, FORBID))
 
 
 @pytest.mark.parametrize("model", ["llama-3-8b", "llama-3-70b"])
@@ -259,6 +305,7 @@ def test_the_number_of_results_that_are_kept_is_limited(monkeypatch: pytest.Monk
     recent: OrderedDict[Any, Any] = OrderedDict()
     monkeypatch.setattr(search_idle_hosts, "_recent", recent)
     monkeypatch.setattr(search_idle_hosts, "MAX_RECENT", 2)
+    monkeypatch.setattr(search_idle_hosts, "FEW_TOKENS", 0)  # no half of the hosts is tried
     for nodes in (1, 2, 1, 4):
         search_with_idle_hosts(cost_model_of(changed(SMALL, {"cluster.nodes": nodes})), Sink())
     assert [key[0].cluster.nodes for key in recent] == [1, 4]

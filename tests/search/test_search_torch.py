@@ -10,7 +10,12 @@ import pytest
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.diagnostics import Sink
 from parc.compiler.search.search_layouts import search_layouts
-from tests.search.search_reference import cost_model_of, sift, split_rows
+from tests.search.search_reference import (
+    cost_model_of,
+    search_without_placement,
+    sift,
+    split_rows,
+)
 
 PINS: dict[str, tuple[dict[str, Any], ...]] = {
     "fsdp": ({}, {"tp": 2}, {"zero_stage": 0}, {"zero_stage": 2}, {"dp_shard": 4}),
@@ -62,7 +67,7 @@ LARGE = (("torchtitan", 4), ("torchtitan", 5))
 )
 def test_the_search_equals_a_plain_one(framework: str, number: int) -> None:
     cost_model = cost_model_of(_case(framework, number))
-    found = search_layouts(cost_model, Sink())
+    found = search_without_placement(cost_model)
     enumerated, dropped, rows = sift(cost_model)
     assert rows
     assert found is not None

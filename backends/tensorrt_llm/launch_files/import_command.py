@@ -48,6 +48,8 @@ from parc.compiler.topology.readers.registry import FileFormat
 
 TABLE = load_import_table(PACKAGE)
 SERVER, START = "trtllm-serve", "start.sh"
+OWN_START = "${BASH_SOURCE[0]%serve.sh}start.sh"
+"""Script ``start.sh`` as PARC's ``serve.sh`` names it."""
 MEMORY = "--kv_cache_free_gpu_memory_fraction"
 OF_HOSTS = frozenset(("--nnodes", "--node_rank", "--head", "--host", "--gpus_per_node"))
 """Flags about hosts, which PARC's script sets for each host."""
@@ -73,7 +75,12 @@ def find_server(statement: list[Word]) -> Word | None:
     """Return the word of a statement that names the server; None if it starts none."""
     if is_other_action(statement):
         return None
-    return next((word for word in statement if word.text.rpartition("/")[2] == SERVER), None)
+    return next((word for word in statement if _names_server(word.text)), None)
+
+
+def _names_server(word: str) -> bool:
+    """Return True if ``word`` is the program, or PARC's script that starts it."""
+    return word.rpartition("/")[2] == SERVER or word == OWN_START
 
 
 def read_trtllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
