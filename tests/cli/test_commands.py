@@ -136,6 +136,8 @@ def test_explain_describes_every_code() -> None:
         ("optimizer", "optimizer_seconds"),
         ("memory", "total_bytes"),
         ("MFU", "model FLOPs per step /"),
+        ("vpp", "layout.vpp: Virtual pipeline size"),  # not goals.limits.vpp
+        ("TTFT", "goals.ttft:"),
         ("tokens_per_second", "output tokens"),
         ("goals.maximize", "price_per_gpu_hour.\nserving type:    auto,"),
     ],
@@ -176,6 +178,7 @@ def test_explain_suggests_a_similar_topic() -> None:
     result = parc("explain", "layout.tpp")
     assert result.exit_code == 2
     assert "Did you mean layout.tp" in result.stderr
+    assert "docs/glossary.md" in parc("explain", "zzzz").stderr
 
 
 def test_verify_accepts_the_output_of_compile_and_rejects_a_contradiction(tmp_path: Path) -> None:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 UNITS = ("", "_bytes", "_seconds", "_per_second", "_per_step", "_kwh")
 """Endings of the names of terms that a topic may leave out."""
+OTHER_NAMES = (
+    "parc explain job, layout, cluster, goals or launch lists fields; parc estimate lists terms; "
+    "docs/glossary.md explains other words"
+)
+"""Hint for a topic that resembles no name."""
 CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 FILE = "field_examples.yaml"
 WORDS = re.compile(r"[\w.+-]+")
@@ -36,6 +41,8 @@ class UnknownTopic(LookupError):
 def explain_topic(topic: str) -> str:
     """Return the explanation of a topic: a diagnostic code, a spec field, or a term of an estimate.
 
+    The last part of the path of a field is enough: ``vpp`` is ``layout.vpp``.
+
     Raises:
         UnknownTopic: there is no code, field or term with that name.
     """
@@ -44,9 +51,19 @@ def explain_topic(topic: str) -> str:
         text = find(topic)
         if text is not None:
             return text
-    near = get_close_matches(topic, explainable_topics(), n=3, cutoff=0.6)
-    hint = f"Did you mean {', '.join(near)}?" if near else "To list the codes: docs/diagnostics.md"
+    near = _fields_that_end_in(topic)
+    if len(near) == 1:
+        return _explain_field(near[0]) or ""
+    near = near or get_close_matches(topic, explainable_topics(), n=3, cutoff=0.6)
+    hint = f"Did you mean {', '.join(near)}?" if near else OTHER_NAMES
     raise UnknownTopic(f"{topic!r} is not a code, spec field or term of an estimate. {hint}")
+
+
+def _fields_that_end_in(name: str) -> list[str]:
+    """Return the shortest paths of spec fields whose last part is ``name``, in any case."""
+    found = [path for path in _spec_fields() if path.lower().endswith(f".{name.lower()}")]
+    least = min((path.count(".") for path in found), default=0)
+    return sorted(path for path in found if path.count(".") == least)
 
 
 def explainable_topics() -> list[str]:
