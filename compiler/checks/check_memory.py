@@ -78,7 +78,7 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
             Cause(
                 "goals.memory_headroom",
                 f"{gpu.name} has {gpu.memory_bytes / GIB:.1f} GiB, of which {100 * headroom:.0f} % "
-                "stay free as headroom",
+                "stays free as headroom",
             ),
         ),
     )
