@@ -183,7 +183,7 @@ class PlacementProof:
             )
         # The exposed time is minimal here; only the bytes over uplinks can still be improved.
         gap = self.bytes_gap
-        bytes_ = "heuristic" if gap is None or gap > HEURISTIC_GAP else _within_percent(gap)
+        bytes_ = "not proved" if gap is None or gap > HEURISTIC_GAP else _within_percent(gap)
         return f"shortest wait (proved), uplink bytes {bytes_}"
 
 
