@@ -138,6 +138,8 @@ def test_explain_describes_every_code() -> None:
         ("MFU", "model FLOPs per step /"),
         ("vpp", "layout.vpp: Virtual pipeline size"),  # not goals.limits.vpp
         ("TTFT", "goals.ttft:"),
+        ("tp", "layout.tp: Tensor parallel size"),
+        ("tp", "tp_seconds: tensor parallelism"),
         ("tokens_per_second", "output tokens"),
         ("goals.maximize", "price_per_gpu_hour.\nserving type:    auto,"),
     ],

@@ -47,10 +47,14 @@ def explain_topic(topic: str) -> str:
         UnknownTopic: there is no code, field or term with that name.
     """
     # The order matters only if names collide: a diagnostic code is never a field or term.
-    for find in (_explain_code, _explain_field, _explain_cost_terms):
+    for find in (_explain_code, _explain_field):
         text = find(topic)
         if text is not None:
             return text
+    # A size such as tp has the name of the time that its communication takes.
+    found = (_explain_field(f"layout.{topic}"), _explain_cost_terms(topic))
+    if any(found):
+        return "\n".join(text for text in found if text)
     near = _fields_that_end_in(topic)
     if len(near) == 1:
         return _explain_field(near[0]) or ""
