@@ -51,7 +51,9 @@ def check_invalid_spec(tree: dict[str, Any], library: Library, sink: Sink) -> No
 def _check_job_kind(job: object, emit: tuple[str, ...], sink: Sink) -> None:
     """Report targets for another kind of job, unless a finding might change the kind."""
     kind = job.get("kind", _KINDS[0]) if isinstance(job, dict) else None
-    unknown = any(one.code == "PARC-X01" and one.path.startswith("job.") for one in sink.diagnostics)
+    unknown = any(
+        one.code == "PARC-X01" and one.path.startswith("job.") for one in sink.diagnostics
+    )
     if kind in _KINDS and not unknown:
         find_framework(kind != "serve", emit, sink)
 

@@ -125,7 +125,7 @@ def _conflict_of_step(problem: Problem, layout: Layout) -> Conflict | None:
         return Conflict(f"{NO_NAN_CHECK} in launch.omit", f"launch.omit without {NO_NAN_CHECK}")
     if layout.pp > 1 and layout.vpp == 1:
         return Conflict(
-            f"pp {layout.pp} without virtual stages, so that the host waits for each transfer",
+            f"pp {layout.pp} without virtual stages, so the host waits for each transfer",
             "pp 1, vpp above 1, or cuda_graphs true",
         )
     return None
