@@ -95,7 +95,7 @@ class ControlFlow:
 
     @property
     def in_header(self) -> bool:
-        """True between ``for`` and ``do``, whose words are no command."""
+        """True between ``for`` and ``do``, whose words are not a command."""
         frame = self._frames[-1] if self._frames else None
         return frame is not None and frame.keyword in ("for", "select") and not frame.in_body
 
@@ -125,7 +125,7 @@ class ControlFlow:
         Args:
             separator: the separator, such as ``&&``.
             words: words of the command.
-            first: name of the command, if it is no word, such as ``((``.
+            first: name of the command, if it is not a word, such as ``((``.
         """
         commands = self._commands
         if words or first:
