@@ -164,6 +164,9 @@ def test_explain_describes_every_number_of_an_estimate(kind: type) -> None:
     [
         ("layout.tp", "default: auto, PARC chooses the value"),
         ("goals.tie", "default: 1%"),
+        ("job.warmup_steps", "default: 1%"),
+        ("cluster.failures.gpu_mtbf", "default: 50000h"),
+        ("launch.slurm.signal", "default: 5m"),
         ("goals.tie", "example: tie: 0.5%"),
     ],
 )

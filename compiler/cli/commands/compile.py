@@ -31,7 +31,7 @@ from parc.compiler.diagnostics.sink import Sink
 @click.option(
     "--emit",
     metavar="NAME,...",
-    help="Backends to write files for; this replaces the list `emit` in the spec.",
+    help="Targets to write files for; this replaces the list `emit` in the spec.",
 )
 @click.option("--check", is_flag=True, help="Write nothing; fail if files on disk are out of date.")
 @click.option(

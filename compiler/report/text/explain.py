@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 UNITS = ("", "_bytes", "_seconds", "_per_second", "_per_step", "_kwh")
 """Endings of the names of terms that a topic may leave out."""
+UNITS_OF_TIME = {
+    "a duration,": {"d": 86400, "h": 3600, "min": 60},
+    "a time,": {"h": 3600, "m": 60, "s": 1},
+}
+"""Type of a field -> units of its values and their seconds, the longest first."""
 OTHER_NAMES = (
     "parc explain job, layout, cluster, goals or launch lists fields; parc estimate lists terms; "
     "docs/glossary.md explains other words"
@@ -197,12 +202,17 @@ def _serving_difference(path: str, found: Any) -> str:
 
 
 def format_default(field: FieldDoc) -> str:
-    """Return the default of a spec field as text."""
+    """Return the default of a spec field, with its unit, as users write it."""
     default = field.default
     if default is None:
         return "absent"
-    if field.type.startswith("a percentage") and isinstance(default, float):
-        return f"{100 * default:g}%"
+    if isinstance(default, float):
+        if "a percentage" in field.type:
+            return f"{100 * default:g}%"
+        units = next((UNITS_OF_TIME[kind] for kind in UNITS_OF_TIME if kind in field.type), {})
+        for unit, seconds in units.items():
+            if default >= seconds and default % seconds == 0:
+                return f"{default / seconds:g}{unit}"
     return default if isinstance(default, str) else json.dumps(default, default=str)
 
 
