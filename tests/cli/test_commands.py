@@ -20,6 +20,7 @@ from parc.compiler.diagnostics.codes import all_codes
 from parc.compiler.ir import Artifact, Plan
 from parc.compiler.ir.estimate import Estimate, Run, StepTime
 from parc.compiler.pipeline import check_spec
+from parc.compiler.report.text.catalog_text import COLUMNS
 from parc.compiler.report.text.explain import explainable_topics
 from parc.compiler.spec.reading.source import read_source
 from parc.compiler.tools.sweep import run_sweep
@@ -274,6 +275,17 @@ def test_the_catalog_lists_entries_and_shows_one(kind: str) -> None:
     assert "source: " in shown.stdout
     document = json.loads(parc("catalog", kind, "--format", "json").stdout)
     assert sorted(document[kind]) == names
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_every_column_of_a_catalog_list_is_a_field_of_some_entry(kind: str) -> None:
+    columns = set(COLUMNS[kind]) - {"modules"}  # no built-in site loads modules
+    assert columns <= set(parc("catalog", kind).stdout.splitlines()[0].split())
+
+
+def test_the_catalog_shows_units() -> None:
+    assert "  memory: 85.521 GB\n" in parc("catalog", "gpus", "h100-sxm-80gb").stdout
+    assert "400 Gb/s" in parc("catalog", "nodes").stdout
 
 
 def test_the_catalog_suggests_a_similar_name() -> None:
