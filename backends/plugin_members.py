@@ -119,7 +119,7 @@ def _vocabulary(target: object, args: tuple[Any, ...], found: int) -> str:
 def _variables(target: object, args: tuple[Any, ...], found: Iterable[tuple[str, ...]]) -> str:
     for name, *_ in found:
         if not _VARIABLE.fullmatch(name):
-            return f"returned {quote_value(name)}, which is no name of an environment variable"
+            return f"returned {quote_value(name)}, which is not a name of an environment variable"
     return ""
 
 

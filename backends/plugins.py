@@ -252,8 +252,8 @@ def protocol_members(protocol: type[Any]) -> tuple[str, ...]:
     """Return the names of the public members of a protocol, sorted."""
     found = {
         name
-        # Only protocols count: the MRO ends with ``Generic`` and ``object``, whose members are no
-        # requirement.
+        # Only protocols count: the MRO ends with ``Generic`` and ``object``, whose members are not
+        # required.
         for parent in protocol.__mro__
         if getattr(parent, "_is_protocol", False)
         for name in (*vars(parent), *vars(parent).get("__annotations__", ()))

@@ -65,7 +65,7 @@ def _defects(value: Any, hint: Any, least: float | None, path: str) -> Iterator[
 
 
 def _is_instance(value: object, origin: Any) -> bool:
-    """Return True if ``value`` has the type ``origin``; True for all values if it is no class."""
+    """Return True if ``value`` has the type ``origin``, or if ``origin`` is not a class."""
     if origin is Any or not isinstance(origin, type):
         return True
     # A text is a collection of texts too, but never meant as one.

@@ -279,7 +279,7 @@ def ratios(service: Service, count: int) -> dict[tuple[LatencyName, str], float]
 
 
 def report(found: Mapping[Service, Mapping[tuple[LatencyName, str], float]]) -> str:
-    """Return a table of the differences in per cent by service, and a line about all of them."""
+    """Return a table of the differences in percent by service, and a line about all of them."""
     keys = [(name, share) for name in LATENCIES for share in PERCENTILES]
     rows = [
         (service.text, *(f"{100 * (one[key] - 1):+.1f}" for key in keys))

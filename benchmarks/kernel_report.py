@@ -127,7 +127,7 @@ This page shows how well the formulas of `gemm.py`, `attention.py`, `recurrence.
 `collective_time.py` in `compiler/cost/kernels/` predict timings that they were not fitted to.
 Shapes are split in half at random, and a fit on one half is evaluated on the other half.
 Collectives have only 30 to 45 rows each; there every row is predicted by a fit on the other four
-fifths. Each cell is **median / 90th percentile of the absolute relative error, in per cent**;
+fifths. Each cell is **median / 90th percentile of the absolute relative error, in percent**;
 *bias* is the median signed error. The constants in `compiler/catalog/kernels/` are fitted to all
 rows.
 

@@ -171,7 +171,7 @@ def _read_spec_input(spec: SpecInput, root: str | Path | None) -> SpecSource:
 
 
 def _spec_error(path: str, message: str) -> SpecError:
-    """Return the error of a value at ``path`` that is no value of a spec (X02)."""
+    """Return the error of a value at ``path`` that is not a value of a spec (X02)."""
     from parc.compiler.diagnostics.render.text import render_text
 
     sink = Sink()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from parc.compiler.catalog.find_hardware import find_gpus, node_for_gpu
 from parc.compiler.catalog.library import Library, look_up_entry
@@ -13,7 +13,8 @@ from parc.compiler.diagnostics.flow_yaml import flow_text
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
-from parc.compiler.resolve.resolve_targets import check_emit
+from parc.compiler.resolve.resolve_targets import check_emit, find_framework
+from parc.compiler.spec.job_spec import JobSpec
 from parc.compiler.spec.key_mistakes import GPU_COUNTS
 from parc.compiler.spec.load import salvage_sections
 
@@ -23,6 +24,8 @@ _HOSTS = ("base", "racks", "topology")
 """Keys that list hosts in another form than ``cluster.nodes``."""
 _EXAMPLE_NODE = "dgx-h100"
 _MOST_GPUS = 131_072
+_KINDS: tuple[str, ...] = get_args(JobSpec.model_fields["kind"].annotation)
+"""Values of ``job.kind``, the default first."""
 
 
 def check_invalid_spec(tree: dict[str, Any], library: Library, sink: Sink) -> None:
@@ -41,7 +44,18 @@ def check_invalid_spec(tree: dict[str, Any], library: Library, sink: Sink) -> No
     emit = tree.get("emit")
     if isinstance(emit, list) and emit and all(isinstance(name, str) for name in emit):
         check_emit(tuple(emit), (), sink)
+        _check_job_kind(tree.get("job"), tuple(emit), sink)
     _fix_gpu_counts(tree, library, sink)
+
+
+def _check_job_kind(job: object, emit: tuple[str, ...], sink: Sink) -> None:
+    """Report targets for another kind of job, unless a finding might change the kind."""
+    kind = job.get("kind", _KINDS[0]) if isinstance(job, dict) else None
+    unknown = any(
+        one.code == "PARC-X01" and one.path.startswith("job.") for one in sink.diagnostics
+    )
+    if kind in _KINDS and not unknown:
+        find_framework(kind != "serve", emit, sink)
 
 
 def _check_names(cluster: Mapping[str, Any], library: Library, sink: Sink) -> None:

@@ -40,7 +40,7 @@ Overrides = Annotated[
 SpecOrDirectory = Annotated[
     str,
     Field(
-        description="Path of a spec or of an output directory of `parc compile` below the root, "
+        description="Path of a spec or of an output folder of `parc compile` below the root, "
         "or the YAML text of a spec."
     ),
 ]

@@ -42,14 +42,17 @@ WORDS: dict[str, str] = {
     r"minds? it": "accepts, tolerates",
     r"(?:file|flag|row|plan|script|spec|table)s? (?:say|says|said)": "specify, set, state",
     r"turn_order": "try_other_rank_order",
+    r"(?<!there )(?:is|are) no(?!_| (?:longer|more|less|later|earlier|larger|smaller|faster)\b)": (
+        "is not a, are not"
+    ),
     r"colours?|coloured|neighbours?|neighbouring|licence|behaviours?|favour": "American "
     "spelling: color, neighbor, license, behavior, favor",
     r"(?:de|un)?quantis\w+|optimis(?:e|ed|es|er|ers|ing|ation|ations)": "American spelling: "
     "quantize, optimize",
     r"(?:normal|minim|maxim|organ|initial|serial|synchron|util)is(?:e|ed|es|ing|ation)": "American "
     "spelling: normalize, minimize, maximize, organize",
-    r"modelled|labelled|centred?|centring|grey": "American spelling: modeled, labeled, center, "
-    "gray",
+    r"modelled|labelled|centred?|centring|grey|misspelt|spelt|learnt": "American spelling: "
+    "modeled, labeled, center, gray, misspelled, learned",
 }
 """Pattern -> replacement. Upper and lower case match; ``_`` separates words."""
 

@@ -55,6 +55,14 @@ def test_all_names_of_a_valid_cluster_section_are_checked() -> None:
     }
 
 
+def test_targets_for_another_kind_of_job_are_reported_with_other_mistakes() -> None:
+    spec = changed(SPEC, {"job.steps": 0, "emit": ["megatron", "fsdp", "vllm"]})
+    expected = {("X11", "job.steps"), ("X21", "emit[2]"), ("X22", "emit[1]")}
+    assert findings(spec) == expected
+    # A key of services might mean that kind: serve is missing, so its targets may be right.
+    assert ("X21", "emit[2]") not in findings(changed(spec, {"job.traffic": {}}))
+
+
 def test_targets_are_checked_besides_other_mistakes() -> None:
     for other in ({"cluster.node": "x"}, {"model": "x"}, {"cluster.nodes": 0}, {"job.x": 1}):
         found = findings(changed(SPEC, {**other, "emit": ["torch", "slurm", "slurm"]}))

@@ -17,13 +17,28 @@ PATH = ROOT / "compiler" / "example.py"
 
 
 @pytest.mark.parametrize(
-    "line", ["def mend_pins():", "class Untold:", "# the second route", "x = judge_plan(plan)"]
+    "line",
+    [
+        *("def mend_pins():", "class Untold:", "# the second route", "x = judge_plan(plan)"),
+        *("# a text that is no number", "# They are no ranks."),
+    ],
 )
 def test_a_private_word_is_found_in_names_and_comments(line: str) -> None:
     assert len(list(word_findings(PATH, line))) == 1
 
 
-@pytest.mark.parametrize("line", ["recommended", "headroom", "judicious", "bathrooms", "amended"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "recommended",
+        "headroom",
+        "judicious",
+        "bathrooms",
+        "amended",
+        "There is no rank",
+        "is no longer",
+    ],
+)
 def test_a_longer_word_that_contains_a_private_word_is_accepted(line: str) -> None:
     assert list(word_findings(PATH, line)) == []
 

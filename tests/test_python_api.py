@@ -105,7 +105,7 @@ def test_an_unknown_table_is_an_error_with_the_valid_names() -> None:
 
 
 class Scalar:
-    """Number or array of another library; like those of numpy, it is no subclass of ``int``."""
+    """Number or array of another library; like those of numpy, it is not a subclass of ``int``."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

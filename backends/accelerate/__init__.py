@@ -1,1 +1,1 @@
-"""Backend for Hugging Face Accelerate: DDP, FSDP2, hybrid sharding; tp and cp in user programs."""
+"""Backend for Hugging Face Accelerate: its config, and a program with DDP, FSDP2 or HSDP."""

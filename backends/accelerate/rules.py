@@ -33,7 +33,7 @@ def accelerate_rules(problem: Problem) -> tuple[Rule, ...]:
         recompute_blocks_rule(NAME),
         interleaving_rule({}),
     ]
-    found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
+    found += [_TP_AND_CP_NEED_FSDP2, _SINGLE_RANK_SHARD, _GRADIENTS, _DDP_RECOMPUTE]
     found.append(
         replicas_need_shards_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1")
     )
@@ -134,14 +134,14 @@ def _explain_custom_program(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-_PLAIN_REPLICAS = Rule(
+_TP_AND_CP_NEED_FSDP2 = Rule(
     "E11",
     ("layout.zero_stage",),
     _violates_tp_cp_without_fsdp2,
     _explain_tp_cp_without_fsdp2,
     ("zero_stage", "tp", "cp"),
 )
-_NOTHING = Rule(
+_SINGLE_RANK_SHARD = Rule(
     "E11",
     ("layout.dp_shard", "layout.zero_stage", "layout.dp"),
     _has_single_rank_shard,

@@ -1,1 +1,1 @@
-"""Backend for DeepSpeed: ds_config.json, a hostfile, a launch script and a small program."""
+"""Backend for DeepSpeed: ds_config.json, a hostfile, a launch script and a program."""

@@ -1,1 +1,1 @@
-"""Backend for plain PyTorch: DDP, FSDP2, hybrid sharding, tensor parallelism with FSDP2."""
+"""Backend for plain PyTorch: a program and its config, with DDP, FSDP2, HSDP and tp."""

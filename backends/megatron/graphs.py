@@ -65,8 +65,8 @@ def captured_parts(problem: Problem, layout: Layout) -> frozenset[LayerPart]:
     """Return the parts of a layer in its graph. They depend on the expert parallel size."""
     job, model, parts = problem.job, problem.model, set[LayerPart]()
     overlaps = job.moe_overlap and layout.ep > 1
-    # TransformerConfig: a single expert is no mixture of experts. Whether a model with experts has
-    # dense layers is read from moe_layer_freq, which is not set for layer patterns.
+    # TransformerConfig: a single expert is not a mixture of experts. Whether a model with experts
+    # has dense layers is read from moe_layer_freq, which is not set for layer patterns.
     has_router = model.experts is not None and model.experts.count > 1
     hides_dense_layers = has_router and bool(model.pattern)
     for kind in model.kinds:
@@ -125,7 +125,7 @@ def _conflict_of_step(problem: Problem, layout: Layout) -> Conflict | None:
         return Conflict(f"{NO_NAN_CHECK} in launch.omit", f"launch.omit without {NO_NAN_CHECK}")
     if layout.pp > 1 and layout.vpp == 1:
         return Conflict(
-            f"pp {layout.pp} without virtual stages, so that the host waits for each transfer",
+            f"pp {layout.pp} without virtual stages, so the host waits for each transfer",
             "pp 1, vpp above 1, or cuda_graphs true",
         )
     return None

@@ -25,7 +25,7 @@ OTHER_MODELS = {
     "pretrain_vision_dino.py": "a vision transformer",
     "pretrain_vision_inpaint.py": "a vision transformer",
 }
-"""Programs of Megatron-LM -> the model that each trains, which is no decoder-only model."""
+"""Programs of Megatron-LM -> the model that each trains, which is not a decoder-only model."""
 WITH_ENCODERS = ("/pretrain_vlm.py", "/pretrain_mimo.py", "/multimodal/train.py", "/mimo/train.py")
 """Endings of paths of Megatron-LM's programs for models with encoders of images or sounds."""
 GROUPED_GEMM = (8, 0)

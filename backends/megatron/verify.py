@@ -174,7 +174,7 @@ def _read_degrees(arguments: WrittenFlags, world: int, sink: Sink) -> ParallelDe
 
 def _sharing_ranks(arguments: WrittenFlags, flag: str, size: int) -> int:
     """Return the number of ranks that share weights: weight shards / tensor-parallel size."""
-    # Settings report a number of shards that is no multiple of the size.
+    # Settings report a number of shards that is not a multiple of the size.
     return max(arguments.number(flag, size) // size, 1)
 
 

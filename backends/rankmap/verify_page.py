@@ -34,7 +34,7 @@ from parc.compiler.verify.verify_settings import PLAN
 PAGE = "rankmap.md"
 SAMPLE = 16
 """Maximum number of ranks in the last table."""
-GROUPS = "Groups, by the smallest unit that contains each group"
+GROUPS = "Process groups inside one host, NVLink domain or rack"
 GROUP_COLUMNS = "group | groups x ranks | host | NVLink domain | rack | several racks | max racks"
 TABLES = {
     "Stages": "stage | ranks | node ranks | hosts | layers",
@@ -215,9 +215,9 @@ def _rank_formula(mesh: Sequence[Mapping[str, Any]], names: Mapping[str, str] | 
 
 
 _COMPARISON = (
-    "The busiest uplink counts all bytes. Equally fast orders are compared without the bytes of "
-    "pipelines, or of the",
-    "parallelism that `layout.placement` names.",
+    "The table counts all bytes over the busiest uplink. The choice between equally fast orders "
+    "ignores the bytes of",
+    "pipelines, or of the parallelism that `layout.placement` names.",
 )
 
 

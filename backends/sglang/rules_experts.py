@@ -38,7 +38,7 @@ def _explain_data_parallelism(problem: ServingProblem, layout: ServingLayout) ->
         "data parallelism inside an engine is not useful for dense models"
         if model.experts is None
         else f"SGLang splits the attention or the dense MLPs of {model.family} over all ranks of a "
-        "stage, so that its ranks cannot be data parallel"
+        "stage, so its ranks cannot be data parallel"
     )
     return explain_unsupported_data_parallelism(message, problem, layout, TARGETS)
 

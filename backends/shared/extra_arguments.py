@@ -295,7 +295,7 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
     choices, kind = row.get("choices"), row.get("type")
     for value in extra.values:
         if choices and value not in choices:
-            # float8 is no misspelt float16: a value with other digits is another value.
+            # float8 is not a misspelled float16: a value with other digits is another value.
             digits = re.sub(r"\D", "", value)
             alike = [one for one in choices if not digits or re.sub(r"\D", "", one) == digits]
             near = get_close_matches(value, alike, 1)

@@ -1,1 +1,1 @@
-"""Backend for torchtitan: FSDP2, tensor, context, pipeline and expert parallelism."""
+"""Backend for torchtitan: a config for FSDP2, HSDP, tp, cp, pipelines and experts."""

@@ -18,7 +18,7 @@ from parc.compiler.ir import Plan
 PACKAGE = __package__ or ""
 TARGETS = ("torchtitan",)
 OF_MODEL = ("model.", "rope.")
-"""Sections of fields.yaml that are no sections of torchtitan's command line."""
+"""Sections of fields.yaml that are not sections of torchtitan's command line."""
 
 
 def find_bound_fault(option: str, value: Any) -> Finding | None:

@@ -91,7 +91,7 @@ def advise_riskier_layout(cost_model: CostModel, plan: Plan, sink: Sink) -> None
         causes=(
             Cause(
                 "goals.memory_headroom",
-                f"{100 * plan.problem.goals.memory_headroom:.0f} % of the memory stay free as "
+                f"{100 * plan.problem.goals.memory_headroom:.0f} % of the memory stays free as "
                 "headroom",
             ),
         ),

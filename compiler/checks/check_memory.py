@@ -79,7 +79,7 @@ def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
             Cause(
                 "goals.memory_headroom",
                 f"{gpu.name} has {gpu.memory_bytes / GIB:.1f} GiB, of which {100 * headroom:.0f} % "
-                "stay free as headroom",
+                "stays free as headroom",
             ),
         ),
     )
@@ -131,7 +131,7 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan, is_layout_set: bool
 def describe_covering_headroom(plan: Plan, high_bytes: float) -> str:
     """Return a clause with the largest ``goals.memory_headroom`` that allows ``high_bytes``.
 
-    The headroom is rounded down to whole per cent. If it were below 0, the clause is empty.
+    The headroom is rounded down to whole percent. If it were below 0, the clause is empty.
     """
     percent = int(100 * (1 - high_bytes / plan.problem.cluster.gpu.memory_bytes))
     allowed = high_bytes <= plan.problem.cluster.gpu.memory_bytes

@@ -72,7 +72,7 @@ class CompileOutcome:
         return result
 
     def text(self) -> str:
-        """Return the summary of the plan and the output directory; empty without a plan."""
+        """Return the summary of the plan and the output folder; empty without a plan."""
         if self.plan is None:
             return ""
         count = format_count(len(self.files), "file")
@@ -86,7 +86,7 @@ def compile_spec(request: CompileRequest, clock: PhaseTimer) -> CompileOutcome:
     """Run ``parc compile``: plan the spec, emit its files, and write them.
 
     The plan is also compared with ``parc.lock``. With ``--check``, the files are not written but
-    compared with those in the output directory.
+    compared with those in the output folder.
     """
     sink = Sink()
     overrides = request.overrides

@@ -1,4 +1,4 @@
-"""Checks of the output directory: outdated files, manual edits, differences from parc.lock."""
+"""Checks of the output folder: outdated files, manual edits, differences from parc.lock."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class ReplanOutcome:
         return result
 
     def text(self) -> str:
-        """Return the list of moves and the output directory as text; empty after an error."""
+        """Return the list of moves and the output folder as text; empty after an error."""
         if self.found is None:
             return ""
         lines = replan_text(self.found, self.origin)
@@ -108,7 +108,7 @@ def _report_unused_lock(lock: LockContent, sink: Sink) -> None:
 
 
 def _output_directory(request: ReplanRequest, name: str) -> Path:
-    """Return the output directory, which contains the current plan and receives the new plan."""
+    """Return the output folder, which contains the current plan and receives the new plan."""
     return request.output or Path("build") / name
 
 

@@ -1,4 +1,4 @@
-"""Texts about exceptions that are no findings."""
+"""Texts about exceptions that are not findings."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _COUNTED = (
     "|switches|processes|values|keys|candidates|layouts|slots|points|pods"
 )
 _ONE = (
-    # Numbers such as 8.1 and 0-1, products, and names such as pp 1 are no counts of one thing.
+    # Numbers such as 8.1 and 0-1, products, and names such as pp 1 are not counts of one thing.
     r"(?<![\w.,=*/%+-])(?<![=*/%+-] )(?<!\b[tpcedv]p )(?<!\bvpp )(?<!ZeRO )(?<!\bto )"
     rf"(of )?1 ({_COUNTED})(?![\w-])( are\b| have\b| do\b| exceed\b| need\b)?"
 )

@@ -173,7 +173,7 @@ def _data_exchange_bytes(cost_model: CostModel, layout: Layout) -> dict[str, flo
     dense, expert = data_parallel_bytes(cost_model, layout)
     axes = {axis.name for axis in cost_model.framework.device_meshes(layout)[0].axes}
     hybrid = layout.dp_replicate > 1 and layout.zero_stage > 0 and "dp_shard" in axes
-    # Ranks that share weights are no replicas of each other, so dp_shard excludes them.
+    # Ranks that share weights are not replicas of each other, so dp_shard excludes them.
     names = (
         "dp_shard_cp" if hybrid or layout.gtp > 1 else "dp_cp",
         "edp_shard" if hybrid or layout.egtp > 1 else "edp",

@@ -168,28 +168,28 @@ class PlacementProof:
 
     @property
     def summary(self) -> str:
-        """Quality of the placement as text for reports, such as ``within 3.2 % of the bound``.
+        """Quality of the placement as text for reports, such as ``wait within 3.2 % of the bound``.
 
         A proved optimum is ``optimal (proved)``, a placement without a useful bound ``heuristic``.
-        If only the exposed time is proved minimal, the text starts with ``exposes least (proved)``.
+        If only the exposed time is proved minimal, the text starts with ``shortest wait (proved)``.
         """
         if self.quality == "optimal":
             return "optimal (proved)"
         if self.exposed_gap:
             return (
-                f"{_within_percent(self.exposed_gap)} of the bound"
+                f"wait {_within_percent(self.exposed_gap)}"
                 if self.quality == "bounded"
                 else "heuristic"
             )
         # The exposed time is minimal here; only the bytes over uplinks can still be improved.
         gap = self.bytes_gap
-        bytes_ = "heuristic" if gap is None or gap > HEURISTIC_GAP else _within_percent(gap)
-        return f"exposes least (proved), uplink bytes {bytes_}"
+        bytes_ = "not proved" if gap is None or gap > HEURISTIC_GAP else _within_percent(gap)
+        return f"shortest wait (proved), uplink bytes {bytes_}"
 
 
 def _within_percent(gap: float) -> str:
     # A gap below 0.1 % must not be printed as "within 0.0 %", which would mean optimal.
-    return f"within {max(gap * 100, 0.1):.1f} %"
+    return f"within {max(gap * 100, 0.1):.1f} % of the bound"
 
 
 def relative_excess(value: float, bound: float) -> float:

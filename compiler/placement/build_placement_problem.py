@@ -61,7 +61,7 @@ messages)."""
 
 PLACEMENT_TIE = 0.002
 """Tolerance as a fraction of the step time. Two orders of hosts count as equal if their exposed
-times differ by less, because the estimate is only accurate to a few per cent."""
+times differ by less, because the estimate is only accurate to a few percent."""
 
 ALMOST_NOTHING = 2.0**-20
 """Weight of bytes that a placement policy lets cross switches first. The weight is not 0, so that

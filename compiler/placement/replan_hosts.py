@@ -226,8 +226,8 @@ def replan_pools(
         parts.append(f"{name}: {{{_pin_pool(pool, new)}}}")
     if not moves:
         finding = Finding(
-            f"no engine of the two pools runs on {compress_hosts(names)}, so that none moves",
-            help="if later compiles shall not use these hosts either, list them in the spec",
+            f"no engine of the two pools runs on {compress_hosts(names)}, so none moves",
+            help="to keep later compiles off these hosts too, list them in the spec",
             fix=f"cluster.unavailable: {json.dumps([*dict.fromkeys(cluster.unavailable + names)])}",
         )
     else:

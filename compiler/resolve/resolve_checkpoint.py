@@ -56,8 +56,8 @@ def weight_format(checkpoint: str) -> str | None:
 def with_checkpoint_of_model(job: ServiceSpec, named: object, model: Model) -> ServiceSpec:
     """Return ``job`` with the repository that the spec names as its model, as the checkpoint.
 
-    ``named`` is the value of ``model`` in the spec. Nothing changes if it is no repository, or if
-    the job sets a checkpoint.
+    ``named`` is the value of ``model`` in the spec. Nothing changes if it is not a repository, or
+    if the job sets a checkpoint.
     """
     repository = hub_repository(model.source)
     if job.checkpoint is not None or not repository or repository != named:

@@ -41,7 +41,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     check_emit(emit, default, sink)
     for name in spec.versions:
         _check_target_name(name, f"versions.{name}", sink)
-    framework = _find_framework(training, emit, sink)
+    framework = find_framework(training, emit, sink)
     targets = sorted({*emit, framework, *spec.versions})
     versions = [(name, resolve_version(name, spec.versions.get(name), sink)) for name in targets]
     supported = tuple((name, version) for name, version in versions if version is not None)
@@ -62,7 +62,7 @@ def reserved_by(emit: Iterable[str]) -> Reserved:
     return "gpus" if launchers == {"gpus"} else None
 
 
-def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
+def find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     """Return the name of the framework or engine whose rules the layout must satisfy.
 
     Report targets for another kind of job (X21), and a second framework (X22).

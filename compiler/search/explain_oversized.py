@@ -76,7 +76,7 @@ def explain_oversized(
             Cause(
                 "goals.memory_headroom",
                 f"{gpu.name} has {gpu.memory_bytes / GIB:.1f} GiB, of which "
-                f"{100 * problem.goals.memory_headroom:.0f} % stay free as headroom",
+                f"{100 * problem.goals.memory_headroom:.0f} % stays free as headroom",
             ),
         ),
     )

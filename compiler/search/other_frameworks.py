@@ -53,7 +53,7 @@ def with_frameworks_in_help(finding: Finding, names: Sequence[str]) -> Finding:
 
 
 def _with_other_targets(names: Sequence[str], emit: Sequence[str]) -> str:
-    """Return the edit that sets ``emit`` to ``names`` and to the targets that are no framework.
+    """Return the edit that sets ``emit`` to ``names`` and to the targets that are not frameworks.
 
     A launcher in ``names`` is left out if ``emit`` has one already.
     """

@@ -206,8 +206,8 @@ class ClusterSpec(StrictModel):
     """Number of hosts per leaf switch, if nodes is set. If absent, all hosts are below one leaf
     switch."""
     racks: tuple[RackSpec, ...] | None = None
-    """Racks with their hosts. The order of the racks breaks ties in the placement, so keep it to
-    get the same result again. Set exactly one of nodes, racks and topology."""
+    """Racks with their hosts. Their order does not affect the placement. Set exactly one of nodes,
+    racks and topology."""
     topology: str | None = None
     """Path of a file that another tool wrote and that lists hosts and switches, in a format of
     `parc import`. Set exactly one of nodes, racks and topology."""

@@ -73,7 +73,7 @@ class SlurmSpec(StrictModel):
     """Warning time: Slurm signals the job this long before the time limit, so that the job can save
     a checkpoint. Example: 300s."""
     log_dir: str = "logs"
-    """Folder of the log files, relative to the directory in which sbatch runs."""
+    """Folder of the log files, relative to the folder in which sbatch runs."""
 
 
 class KubernetesSpec(StrictModel):

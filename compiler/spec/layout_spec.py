@@ -98,7 +98,8 @@ class LayoutSpec(StrictModel):
     micro_batch: Count | Auto = "auto"
     """Number of sequences per micro-batch."""
     sequence_parallel: bool | Auto = "auto"
-    """Use Megatron's sequence parallelism. auto uses it if tp > 1."""
+    """Use sequence parallelism: between the linear layers, tensor-parallel ranks split the tokens.
+    auto uses it if tp > 1."""
     recompute: Literal["auto", "none", "selective", "full"] | RecomputeSpec = "auto"
     """Activation recomputation. selective recomputes the attention core (core_attn), full
     recomputes each layer. A mapping selects modules or layers."""

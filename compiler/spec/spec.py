@@ -40,8 +40,9 @@ class TaskSpec(StrictModel):
     listed has the default version that `parc backends` prints."""
     # None instead of a list, because the default depends on the kind of the job.
     emit: tuple[str, ...] | None = None
-    """Backends that write output files. If absent: megatron, preflight, rankmap, slurm and torchrun
-    for a training job; rankmap and vllm for a serving job."""
+    """Targets: the frameworks, engines, launchers and reports to write files for. If absent:
+    megatron, preflight, rankmap, slurm and torchrun for a training job; rankmap and vllm for a
+    serving job."""
 
 
 class Spec(TaskSpec):

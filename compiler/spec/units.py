@@ -203,7 +203,7 @@ _GIGABITS = Quantity(
 )
 
 Share = Annotated[float, _SHARE]
-"""Fraction above 0 and up to 1, written as a number or in per cent."""
+"""Fraction above 0 and up to 1, written as a number or in percent."""
 Percent = Annotated[float, _PERCENT]
 """Fraction from 0 to 0.95, written as a percentage or as a number."""
 Seconds = Annotated[float, _SECONDS]

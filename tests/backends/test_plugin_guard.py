@@ -136,7 +136,7 @@ WRONG_MEMBERS = {
     ),
     "variable": (
         'def environment(self, plan):\n    return (("A;rm", "1"),)',
-        "environment() of parc-mylab 1.0 returned 'A;rm', which is no name of",
+        "environment() of parc-mylab 1.0 returned 'A;rm', which is not a name of",
     ),
     "file of another target": (
         'def emit(self, plan):\n    return (Artifact("torchrun/launch.sh", "x"),)',

@@ -20,6 +20,7 @@ from parc.compiler.diagnostics.codes import all_codes
 from parc.compiler.ir import Artifact, Plan
 from parc.compiler.ir.estimate import Estimate, Run, StepTime
 from parc.compiler.pipeline import check_spec
+from parc.compiler.report.text.catalog_text import COLUMNS
 from parc.compiler.report.text.explain import explainable_topics
 from parc.compiler.spec.reading.source import read_source
 from parc.compiler.tools.sweep import run_sweep
@@ -136,6 +137,10 @@ def test_explain_describes_every_code() -> None:
         ("optimizer", "optimizer_seconds"),
         ("memory", "total_bytes"),
         ("MFU", "model FLOPs per step /"),
+        ("vpp", "layout.vpp: Virtual pipeline size"),  # not goals.limits.vpp
+        ("TTFT", "goals.ttft:"),
+        ("tp", "layout.tp: Tensor parallel size"),
+        ("tp", "tp_seconds: tensor parallelism"),
         ("tokens_per_second", "output tokens"),
         ("goals.maximize", "price_per_gpu_hour.\nserving type:    auto,"),
     ],
@@ -160,6 +165,9 @@ def test_explain_describes_every_number_of_an_estimate(kind: type) -> None:
     [
         ("layout.tp", "default: auto, PARC chooses the value"),
         ("goals.tie", "default: 1%"),
+        ("job.warmup_steps", "default: 1%"),
+        ("cluster.failures.gpu_mtbf", "default: 50000h"),
+        ("launch.slurm.signal", "default: 5m"),
         ("goals.tie", "example: tie: 0.5%"),
     ],
 )
@@ -176,6 +184,7 @@ def test_explain_suggests_a_similar_topic() -> None:
     result = parc("explain", "layout.tpp")
     assert result.exit_code == 2
     assert "Did you mean layout.tp" in result.stderr
+    assert "docs/glossary.md" in parc("explain", "zzzz").stderr
 
 
 def test_verify_accepts_the_output_of_compile_and_rejects_a_contradiction(tmp_path: Path) -> None:
@@ -266,6 +275,17 @@ def test_the_catalog_lists_entries_and_shows_one(kind: str) -> None:
     assert "source: " in shown.stdout
     document = json.loads(parc("catalog", kind, "--format", "json").stdout)
     assert sorted(document[kind]) == names
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_every_column_of_a_catalog_list_is_a_field_of_some_entry(kind: str) -> None:
+    columns = set(COLUMNS[kind]) - {"modules"}  # no built-in site loads modules
+    assert columns <= set(parc("catalog", kind).stdout.splitlines()[0].split())
+
+
+def test_the_catalog_shows_units() -> None:
+    assert "  memory: 85.521 GB\n" in parc("catalog", "gpus", "h100-sxm-80gb").stdout
+    assert "400 Gb/s" in parc("catalog", "nodes").stdout
 
 
 def test_the_catalog_suggests_a_similar_name() -> None:

@@ -48,7 +48,7 @@ def test_everything_that_differs_is_listed_with_both_values(tmp_path: Path, out:
     assert arguments["--eval-iters"] == ("100 (default)", "0")
     assert arguments["--split"] == ("949,50,1", "969,30,1 (default)")
     assert arguments["--my-own"] == ("3", None)
-    # Equal numbers in other forms, and parallel sizes at their defaults, are no differences.
+    # Equal numbers in other forms, and parallel sizes at their defaults, are not differences.
     assert not {"--lr", "--context-parallel-size", "--micro-batch-size"} & arguments.keys()
     environment = {row["name"]: (row["old"], row["new"]) for row in found["environment"]}
     assert environment["HF_HOME"] == ("/scratch/hf", None)

@@ -86,7 +86,7 @@ class Folder:
         for path, text in files.items():
             _write(out / path, text)
         for name in programs:
-            # A script stops if launch.program is no file.
+            # A script stops if launch.program is not a file.
             path = work / name
             if len(name) < 200 and not name.startswith("/") and ".." not in path.parts:
                 _write(path, "")

@@ -346,7 +346,7 @@ def values_of(path: str, annotation: Any) -> tuple[Any, ...]:
 
 
 def _values_of_type(branch: Any) -> tuple[Any, ...]:
-    """Return values of one member of a union that is no Literal."""
+    """Return values of one member of a union that is not a Literal."""
     bare = get_args(branch)[0] if get_origin(branch) is Annotated else branch
     simple = {bool: (False, True), str: ("one", "two"), int: (1, 2, 4), float: (0.5, 0.25)}
     return simple.get(bare, ())

@@ -58,7 +58,7 @@ def test_facts_of_the_script_are_not_unknown() -> None:
         assert "P01" in sink.checked
 
 
-def test_a_quantized_type_is_no_misspelt_type() -> None:
+def test_a_quantized_type_is_not_taken_for_a_misspelled_type() -> None:
     def fix(flags: str) -> str:
         sink, _ = lint_text(OWN.format(flags), "run.sh", LintOptions())
         (found,) = [one for one in sink.diagnostics if one.code == "PARC-F03"]

@@ -42,8 +42,8 @@ This page shows the output of `parc diff` for five changes to one spec, as a rev
 `parc diff --format markdown` prints the same content as tables for a pull request, and
 `--format json` prints it for programs. With `--exit-code` the command exits with 3 if the
 diff lists any change, so that a CI job can fail on it. Comments in a spec, the order of its keys,
-and numbers in another notation (1.0 and 1.00) are no changes. Each side may be a spec or a folder
-that `parc compile` wrote. The tests check this page, and `make golden` rewrites it.
+and numbers in another notation (1.0 and 1.00) do not count as changes. Each side may be a spec
+or a folder that `parc compile` wrote. The tests check this page, and `make golden` rewrites it.
 
 `spec` lists every field of the plan's input that differs. For each file that was edited by hand,
 the section `files` shows the first lines that differ, such as `slurm/job.sbatch:67`. If the

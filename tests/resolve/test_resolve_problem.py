@@ -165,7 +165,7 @@ def test_targets_that_do_not_exist_are_refused(rest, expect):
     assert reported(f"{JOB}{rest}\n") == expect
 
 
-def test_a_misspelt_target_gets_the_near_one():
+def test_a_misspelled_target_gets_the_near_one():
     _, sink = resolve(JOB + "emit: [megatron-lm]\n")
     assert sink.diagnostics[0].finding.label == "did you mean megatron or megatron-bridge?"
 

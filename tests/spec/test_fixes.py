@@ -117,7 +117,7 @@ def test_an_abbreviated_zero_stage_is_not_taken_for_zero_plus() -> None:
 
 
 def test_a_fix_that_does_not_work_is_withdrawn() -> None:
-    # bfloat16 is no value of the key that is meant, so that setting it there would not work.
+    # bfloat16 is not a value of the key that is meant, so setting it there would not work.
     assert fixes_of("job.dtype=bfloat16") == {"job.dtype": ""}
     assert fixes_of("job.dtype=bf16") == {
         "job.dtype": "job.precision: bf16   (instead of job.dtype)"

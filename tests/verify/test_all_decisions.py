@@ -41,7 +41,7 @@ ONLY_MEGATRON = ("omit", "profile", "tensorboard_dir", "wandb_project")
 
 
 def leaves(value: Any, path: str) -> Iterator[str]:
-    """Yield the path of each value below ``path`` that is no object."""
+    """Yield the path of each value below ``path`` that is not an object."""
     if isinstance(value, dict) and value:
         for name, one in value.items():
             yield from leaves(one, f"{path}.{name}")

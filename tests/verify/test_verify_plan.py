@@ -131,7 +131,7 @@ HOSTS, JOB, LAUNCH = "slurm/hostfile", "slurm/job.sbatch", "torchrun/launch.sh"
 ROW_9 = "9,1,r01n02,1,1,r01,r01n02,0,2,0,1,0,1,2"
 DAMAGE = [
     ("a coordinate", swapped(CSV, ROW_9, ROW_9[:-1] + "3"), {"A01", "A06"}),
-    ("a coordinate that is no number", swapped(CSV, ROW_9, ROW_9[:-1] + "x"), {"A01", "A06"}),
+    ("a coordinate that is not a number", swapped(CSV, ROW_9, ROW_9[:-1] + "x"), {"A01", "A06"}),
     (
         "the other order",
         swapped(ARGS, "\n)", "\n  --use-tp-pp-dp-mapping\n)"),

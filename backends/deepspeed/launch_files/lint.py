@@ -257,7 +257,7 @@ def _check_zero_stage(zero: DocumentNode, sink: Sink) -> None:
 
 
 def _check_offload_sections(zero: DocumentNode, sink: Sink) -> None:
-    """Report offload settings that are no section (F03), which DeepSpeed's model rejects."""
+    """Report offload settings that are not sections (F03), which DeepSpeed's model rejects."""
     for key in ("offload_optimizer", "offload_param"):
         value = zero.value.get(key)
         if value is None or value == "auto" or isinstance(value, dict):

@@ -300,7 +300,7 @@ def _check_flag(
 
 
 def _check_flags_of_program(launch: MegatronLaunch, version: str, sink: Sink) -> None:
-    """Report flags that Megatron's own program does not have and that are no typos (F07).
+    """Report flags that Megatron's own program does not have and that are not typos (F07).
 
     The script gets a single finding, because a user's copy of the program may define many flags.
     """

@@ -88,7 +88,7 @@ def check_virtual_stages(launch: Launch) -> Found | None:
     if layers % pp or stage % size == 0:
         return None
     valid = divisors(stage)
-    # One virtual stage per stage is no interleaving.
+    # One virtual stage per stage is not interleaving.
     nearest = nearest_value(valid[:-1] or valid, size)
     finding = Finding(
         f"{stage} layers per stage are not divisible into virtual stages of {size} layers",

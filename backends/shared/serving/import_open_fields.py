@@ -64,7 +64,7 @@ def _argument_lists(
 ) -> Iterator[list[Word]]:
     """Yield the words of each command or array that can be arguments of the server.
 
-    The first argument can be the model, which is no flag.
+    The first argument can be the model, which is not a flag.
     """
     own = {flag.word.statement for flag in flags}
     for statement in statements(words):

@@ -24,14 +24,14 @@ from parc.compiler.diagnostics.sink import Sink
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Output directory, which is replaced as a whole; the default is build/NAME.",
+    help="Output folder, which is replaced as a whole; the default is build/NAME.",
 )
 @options.set_option
 @options.root_option
 @click.option(
     "--emit",
     metavar="NAME,...",
-    help="Backends to write files for; this replaces the list `emit` in the spec.",
+    help="Targets to write files for; this replaces the list `emit` in the spec.",
 )
 @click.option("--check", is_flag=True, help="Write nothing; fail if files on disk are out of date.")
 @click.option(
@@ -45,7 +45,7 @@ from parc.compiler.diagnostics.sink import Sink
 def command(ctx: click.Context, /, specs: tuple[str, ...], **given: Any) -> None:
     """Compile SPEC into launch files and a rank map.
 
-    SPEC is a file, or - for standard input. The output directory is replaced as a whole or not at
+    SPEC is a file, or - for standard input. The output folder is replaced as a whole or not at
     all, and only if PARC wrote it. The output depends only on SPEC; with --locked, it also depends
     on DIR/parc.lock, because the ranks stay on the hosts that this file lists.
 
@@ -79,7 +79,7 @@ def _compile_one(spec: str, **given: Any) -> int:
 
 
 def _check_all(specs: Sequence[str], **given: Any) -> int:
-    """Compare the files of each spec with its directory, print the results, return the exit code.
+    """Compare the files of each spec with its folder, print the results, return the exit code.
 
     The JSON document has one entry per spec, in the form that one spec has.
     """

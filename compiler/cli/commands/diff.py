@@ -24,12 +24,12 @@ CHANGED = 3
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if the diff lists any change.")
 @click.pass_context
 def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given: Any) -> None:
-    """Compare two specs or two output directories.
+    """Compare two specs or two output folders.
 
     The diff shows changes of all spec fields, parallel sizes, memory, step time and flags. It lists
     the ranks that move, the process groups with other members, and the groups that did not span
     racks before. It also shows whether checkpoints of OLD load with NEW, and which lines of files
-    were edited by hand. A spec is compiled in memory; the files of a directory are read as they
+    were edited by hand. A spec is compiled in memory; the files of a folder are read as they
     are. If OLD is a launch script or a configuration file of a framework, the diff shows the
     arguments, variables, directives and commands that differ.
     """
@@ -57,7 +57,7 @@ def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given:
 
 
 def _read_launch(name: str) -> str | None:
-    """Return the text of a launch file; None for a directory, a spec or standard input."""
+    """Return the text of a launch file; None for a folder, a spec or standard input."""
     if name == "-" or Path(name).is_dir():
         return None
     from parc.compiler.spec.reading.source import read_source
@@ -70,7 +70,7 @@ def _read_launch(name: str) -> str | None:
 def _diff_launch(
     ctx: click.Context, launch: tuple[str, str], new: str, exit_code: bool, **given: Any
 ) -> None:
-    """Print the differences between a launch file and ``new``, a spec or an output directory.
+    """Print the differences between a launch file and ``new``, a spec or an output folder.
 
     ``launch`` is (name, text) of the launch file. If ``exit_code`` is True and there are
     differences, the exit code is CHANGED.
@@ -106,7 +106,7 @@ def _content(found: Diagnostic) -> tuple[str, str, str, str]:
 def _read_or_compile_files(name: str, style: str, root: Path | None) -> tuple[dict[str, str], Sink]:
     """Return (path -> text of each output file, warnings about the spec).
 
-    ``name`` is an output directory, or a spec that is compiled in memory.
+    ``name`` is an output folder, or a spec that is compiled in memory.
     """
     if Path(name).is_dir():
         from parc.compiler.report.json.output_directory import read_output_texts

@@ -16,8 +16,8 @@ def _complete_topic(_: click.Context, __: click.Parameter, incomplete: str) -> l
 def command(topic: str) -> None:
     """Explain a diagnostic code, a spec field, or a term of an estimate.
 
-    Examples: parc explain PARC-D01, parc explain layout.tp, parc explain activations_bytes,
-    parc explain mfu.
+    Examples: parc explain PARC-D01, parc explain layout.vpp (or vpp), parc explain
+    activations_bytes, parc explain mfu.
     """
     from parc.compiler.report.text.explain import UnknownTopic, explain_topic
 

@@ -53,6 +53,7 @@ def _file_option(name: str, tool: str) -> options.Decorator:
 )
 @click.option(
     "--model",
+    metavar="NAME",
     shell_complete=options.complete_entry("models"),
     help="Name of parc catalog models, path of a config.json, or hub id.",
 )
@@ -74,7 +75,7 @@ def _file_option(name: str, tool: str) -> options.Decorator:
     shell_complete=options.complete_entry("sites"),
     help="Settings of a platform: a name of parc catalog sites, or the path of your site file.",
 )
-@click.option("--image", help="Container image with the framework or engine.")
+@click.option("--image", metavar="IMAGE", help="Container image with the framework or engine.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="New file.")
 def command(output: Path | None, **given: Any) -> None:
     """Print a starter spec.

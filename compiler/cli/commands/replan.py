@@ -25,7 +25,7 @@ from parc.compiler.cli import command_steps, options
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Output directory, which contains the parc.lock of the current plan and is replaced as a "
+    help="Output folder, which contains the parc.lock of the current plan and is replaced as a "
     "whole; the default is build/NAME.",
 )
 @options.set_option

@@ -22,7 +22,7 @@ from parc.compiler.ir.finding import Severity
 @options.fail_on_option
 @click.pass_context
 def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> None:
-    """Verify an output directory again, and list edited or missing files.
+    """Verify an output folder again, and list edited or missing files.
 
     An independent verifier derives the framework's process groups from the emitted arguments and
     compares them with the rank map, the hostfile and the launch scripts. A missing file or a

@@ -1,1 +1,1 @@
-"""Differences between two specs or two output directories."""
+"""Differences between two specs or two output folders."""

@@ -1,4 +1,4 @@
-"""Reader for one side of a diff: the files of one output directory."""
+"""Reader for one side of a diff: the files of one output folder."""
 
 from __future__ import annotations
 

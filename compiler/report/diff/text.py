@@ -41,6 +41,7 @@ LABELS = {
     "gpu_hours": "GPU-hours",
     "tokens_per_second": "tokens/s",
     "micro_batch": "micro-batch",
+    "micro_batches": "micro-batches",
     "wall_seconds": "expected time",
 }
 """Name of a field -> its label. Other labels are the words of the name without its unit."""

@@ -9,6 +9,7 @@ page.
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -94,6 +95,10 @@ def _backend_record(declaration: Declaration) -> dict[str, Any]:
 
 BEGIN = "<!-- strategies: made by make docs -->"
 END = "<!-- end of strategies -->"
+CODE_WORD = re.compile(
+    r"(?<!\S)(?:--[\w-]+|\w*(?:_|[a-z]\.?[A-Z])[\w.*]*(?:\([^)]*\))?|\w+\.\w[\w.]*)"
+)
+"""Matches a flag, a name with an underscore or a capital inside, or a dotted name."""
 
 
 def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
@@ -144,10 +149,12 @@ def strategy_matrix_markdown() -> str:
 
 
 def _markdown_cell(setting: str | None) -> str:
-    """Return a table cell: flags and keys as code, sentences as text, empty for None."""
+    """Return a table cell: flags and keys as code, other words as text, empty for None."""
     if setting is None:
         return ""
-    return setting if " " in setting and not setting.startswith("-") else f"`{setting}`"
+    if " " not in setting or (setting.startswith("-") and not re.search("[,;]", setting)):
+        return f"`{setting}`"
+    return CODE_WORD.sub(r"`\g<0>`", setting)
 
 
 def replace_strategy_matrix(text: str) -> str:

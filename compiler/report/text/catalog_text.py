@@ -12,17 +12,15 @@ from parc.compiler.report.formatting import table
 COLUMNS: dict[str, tuple[str, ...]] = {
     "gpus": ("vendor", "generation", "memory", "memory_gb_per_s"),
     "generations": ("vendor", "precisions", "driver_context_mb", "host_link_gb_per_s"),
-    "nodes": ("gpu", "gpus", "nvlink_domain", "link_gb_per_s", "nics", "nic_gbps"),
-    "fabrics": ("kind", "latency_seconds", "oversubscription"),
+    "nodes": ("gpu", "gpus_per_node", "nvlink_domain", "link_gb_per_s", "nics", "nic_speed"),
+    "fabrics": ("kind", "latency", "oversubscription"),
     "models": ("family", "layers", "hidden", "heads", "vocab"),
     "clusters": ("node", "nodes"),
     "sites": ("scheduler", "node", "fabric", "modules"),
 }
 """Kind of catalog entry -> fields that are columns in the list of these entries."""
-
-
-HEADS = {"memory": "memory_gb"}
-"""Field whose name lacks the unit of its value -> head of its column."""
+UNITS = {"memory": "GB", "nic_speed": "Gb/s", "latency": "s"}
+"""Field whose name lacks the unit of its value -> the unit."""
 
 
 def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
@@ -32,10 +30,10 @@ def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> st
     # A column in which no entry has a value would be empty.
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
-        (name, *(_format_cell(entry.get(column)) for column in columns))
+        (name, *(_format_cell(entry.get(column), column) for column in columns))
         for name, entry in sorted(entries.items())
     ]
-    return table(("name", *(HEADS.get(column, column) for column in columns)), rows)
+    return table(("name", *columns), rows)
 
 
 def _site_row(site: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -73,12 +71,15 @@ def _field_lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{key}:"
             yield from _field_lines(value, indent + "  ")
         else:
-            yield f"{indent}{key}: {_format_cell(value)}"
+            yield f"{indent}{key}: {_format_cell(value, key)}"
 
 
-def _format_cell(value: Any) -> str:
+def _format_cell(value: Any, field: str) -> str:
+    """Return the value of ``field`` as text, with its unit if the name of the field lacks it."""
     if value is None:
         return ""
+    if field in UNITS and isinstance(value, int | float):
+        return f"{value:g} {UNITS[field]}"
     # Booleans are integers in Python but are printed as in JSON: true, not True.
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)

@@ -24,7 +24,7 @@ FAMILIES = {
     "L": "Launchers: torchrun, Slurm and Kubernetes",
     "M": "Mixture of experts",
     "N": "Network and environment",
-    "O": "Output directories and lock files",
+    "O": "Output folders and lock files",
     "P": "Pipeline",
     "Q": "Calibration with measured runs",
     "R": "Recompute, precision and other training options",

@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 UNITS = ("", "_bytes", "_seconds", "_per_second", "_per_step", "_kwh")
 """Endings of the names of terms that a topic may leave out."""
+UNITS_OF_TIME = {
+    "a duration,": {"d": 86400, "h": 3600, "min": 60},
+    "a time,": {"h": 3600, "m": 60, "s": 1},
+}
+"""Type of a field -> units of its values and their seconds, the longest first."""
+OTHER_NAMES = (
+    "parc explain job, layout, cluster, goals or launch lists fields; parc estimate lists terms; "
+    "docs/glossary.md explains other words"
+)
+"""Hint for a topic that resembles no name."""
 CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 FILE = "field_examples.yaml"
 WORDS = re.compile(r"[\w.+-]+")
@@ -36,17 +46,33 @@ class UnknownTopic(LookupError):
 def explain_topic(topic: str) -> str:
     """Return the explanation of a topic: a diagnostic code, a spec field, or a term of an estimate.
 
+    The last part of the path of a field is enough: ``vpp`` is ``layout.vpp``.
+
     Raises:
         UnknownTopic: there is no code, field or term with that name.
     """
     # The order matters only if names collide: a diagnostic code is never a field or term.
-    for find in (_explain_code, _explain_field, _explain_cost_terms):
+    for find in (_explain_code, _explain_field):
         text = find(topic)
         if text is not None:
             return text
-    near = get_close_matches(topic, explainable_topics(), n=3, cutoff=0.6)
-    hint = f"Did you mean {', '.join(near)}?" if near else "To list the codes: docs/diagnostics.md"
+    # A size such as tp has the name of the time that its communication takes.
+    found = (_explain_field(f"layout.{topic}"), _explain_cost_terms(topic))
+    if any(found):
+        return "\n".join(text for text in found if text)
+    near = _fields_that_end_in(topic)
+    if len(near) == 1:
+        return _explain_field(near[0]) or ""
+    near = near or get_close_matches(topic, explainable_topics(), n=3, cutoff=0.6)
+    hint = f"Did you mean {', '.join(near)}?" if near else OTHER_NAMES
     raise UnknownTopic(f"{topic!r} is not a code, spec field or term of an estimate. {hint}")
+
+
+def _fields_that_end_in(name: str) -> list[str]:
+    """Return the shortest paths of spec fields whose last part is ``name``, in any case."""
+    found = [path for path in _spec_fields() if path.lower().endswith(f".{name.lower()}")]
+    least = min((path.count(".") for path in found), default=0)
+    return sorted(path for path in found if path.count(".") == least)
 
 
 def explainable_topics() -> list[str]:
@@ -176,12 +202,17 @@ def _serving_difference(path: str, found: Any) -> str:
 
 
 def format_default(field: FieldDoc) -> str:
-    """Return the default of a spec field as text."""
+    """Return the default of a spec field, with its unit, as users write it."""
     default = field.default
     if default is None:
         return "absent"
-    if field.type.startswith("a percentage") and isinstance(default, float):
-        return f"{100 * default:g}%"
+    if isinstance(default, float):
+        if "a percentage" in field.type:
+            return f"{100 * default:g}%"
+        units = next((UNITS_OF_TIME[kind] for kind in UNITS_OF_TIME if kind in field.type), {})
+        for unit, seconds in units.items():
+            if default >= seconds and default % seconds == 0:
+                return f"{default / seconds:g}{unit}"
     return default if isinstance(default, str) else json.dumps(default, default=str)
 
 

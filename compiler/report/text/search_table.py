@@ -145,7 +145,7 @@ def _time_cells(candidate: Candidate, placed: bool) -> list[str]:
 
 
 def _format_slowdown(candidate: Candidate, best: Candidate) -> str:
-    """Return by how many per cent the step is longer than that of ``best``, such as ``+2.9 %``."""
+    """Return by how many percent the step is longer than that of ``best``, such as ``+2.9 %``."""
     slower = candidate.step_seconds / best.step_seconds - 1
     # Adding 0.0 turns -0.0 into 0.0.
     return f"{round(slower * 100, 1) + 0.0:+.1f} %"
@@ -230,7 +230,7 @@ def _fastest_candidate(ranked: list[tuple[int, Candidate]]) -> tuple[int, Candid
 
 
 def _format_gain(plan: Plan, faster: Candidate) -> str:
-    """Return by how many per cent the step of ``faster`` is shorter than the step of the plan."""
+    """Return by how many percent the step of ``faster`` is shorter than the step of the plan."""
     chosen = plan.search.ranked[0]
     return format_percent(1 - faster.step_seconds / chosen.step_seconds)
 

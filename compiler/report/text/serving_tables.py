@@ -157,7 +157,7 @@ def format_intervals(plan: ServingPlan) -> dict[str, str]:
     if found is None:
         return dict.fromkeys(("ttft", "tpot", "output"), "")
     low, high = (format_quantity(end, output_unit(plan)) for end in found.tokens_per_second)
-    rate = f"{low} to {high}" if low != high else "given by the request rate"
+    rate = f"{low} to {high}" if low != high else "fixed by the request rate"
     return {
         "ttft": " to ".join(map(format_seconds, found.ttft_seconds)),
         "tpot": " to ".join(map(format_seconds, found.tpot_seconds)),

@@ -14,7 +14,7 @@ no end."""
 
 
 class UnsupportedValueError(TypeError):
-    """Error: a spec contains an object that is no value of YAML."""
+    """Error: a spec contains an object that is not a value of YAML."""
 
     def __init__(self, path: str, value: object) -> None:
         """Store the path of the value in the spec, and the name of its type."""
@@ -59,7 +59,7 @@ def _plain_object(value: Any, path: str, levels: int) -> Any:
     """Return a number, array or path of another library as JSON types."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    # numpy and torch have this method for numbers and arrays; their booleans are no numbers.
+    # numpy and torch have this method for numbers and arrays; their booleans are not numbers.
     if callable(convert := getattr(value, "tolist", None)) and not isinstance(value, type):
         return _plain_value(convert(), path, levels - 1)
     if isinstance(value, Integral):

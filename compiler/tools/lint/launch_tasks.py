@@ -35,7 +35,7 @@ class Tasks:
     count: int
     option: SlurmOption
     hosts: int | None
-    """Number of hosts; None if unknown and ``option`` is no total."""
+    """Number of hosts; None if unknown and ``option`` is not a total."""
 
     def option_for(self, count: int) -> str:
         """Return ``option`` with ``count`` tasks per host."""

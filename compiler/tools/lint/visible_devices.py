@@ -122,7 +122,7 @@ class DeviceLists:
 
 
 def count_devices(text: str) -> int | None:
-    """Return the number of GPUs in a list; None if ``text`` is no list of GPUs."""
+    """Return the number of GPUs in a list; None if ``text`` is not a list of GPUs."""
     return len(set(text.split(","))) if _LIST.fullmatch(text) else None
 
 

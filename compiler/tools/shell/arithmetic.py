@@ -18,7 +18,7 @@ _LEVELS = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), (
 
 
 class _Unknown(Exception):
-    """The value is unknown, or the text is no expression that this module supports."""
+    """The value is unknown, or the text is not an expression that this module supports."""
 
 
 def evaluate_arithmetic(text: str, value: Callable[[str], int | None]) -> int | None:

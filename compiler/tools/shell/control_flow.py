@@ -95,7 +95,7 @@ class ControlFlow:
 
     @property
     def in_header(self) -> bool:
-        """True between ``for`` and ``do``, whose words are no command."""
+        """True between ``for`` and ``do``, whose words are not a command."""
         frame = self._frames[-1] if self._frames else None
         return frame is not None and frame.keyword in ("for", "select") and not frame.in_body
 
@@ -120,7 +120,12 @@ class ControlFlow:
         self._commands.is_negated = not self._commands.is_negated
 
     def end_command(self, separator: str, words: Sequence[Operand]) -> None:
-        """Read the separator, such as ``&&``, after the command that consists of ``words``."""
+        """Read the separator after a command.
+
+        Args:
+            separator: the separator, such as ``&&``.
+            words: words of the command.
+        """
         commands = self._commands
         if words:
             commands.is_tested |= words[0].text in _TESTS

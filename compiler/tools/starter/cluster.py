@@ -39,7 +39,7 @@ _NODE_LISTS = (
     'use the unchanged output of scontrol show nodes, sinfo -N -o "%N %G %T %P" or, for '
     "Kubernetes, kubectl get nodes -o json"
 )
-"""Advice for a file that is no list of nodes."""
+"""Advice for a file that is not a list of nodes."""
 
 
 @frozen

@@ -37,7 +37,7 @@ class ReadTrace(dict[str, Any]):
         return super().get(key, *default)  # the key stays for later reads
 
     def __contains__(self, key: object) -> bool:
-        self.opened = True  # a membership test is no read of the value
+        self.opened = True  # a membership test is not a read of the value
         return super().__contains__(key)
 
     def __iter__(self) -> Iterator[str]:

@@ -91,7 +91,7 @@ def build(case: dict[str, Any], folder: Path) -> Any:
 
 
 def unread(case: dict[str, Any], container: Any) -> list[str]:
-    """Return the settings of the file that are no fields of the container."""
+    """Return the settings of the file that are not fields of the container."""
     import yaml
 
     tree = yaml.safe_load(case["config"])

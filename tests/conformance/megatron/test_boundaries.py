@@ -25,7 +25,7 @@ def test_megatron_handles_both_specs_of_each_boundary_as_listed() -> None:
             layout = layout_as_pinned(problem)
             assert layout is not None, (boundary.code, kind)
             written = spec["layout"].get("recompute")
-            if isinstance(written, dict):  # contradictory fields are no pins (R08)
+            if isinstance(written, dict):  # contradictory fields are not pins (R08)
                 recompute = Recompute(
                     written["granularity"],
                     tuple(written.get("modules", ())),

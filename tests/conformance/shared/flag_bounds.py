@@ -40,7 +40,7 @@ def bounds_of(accepted: Mapping[str, bool]) -> Row:
     if not sure:
         return found
     low, high = sure[0], sure[-1]
-    if low == high:  # one value suits the other flags; this is no range
+    if low == high:  # one value suits the other flags; this is not a range
         return found
     if low in (-1, 0, 1) and any(value < low for value in wrong):
         found["minimum"] = int(low)

@@ -20,5 +20,5 @@ for action in get_args_parser()._actions:
 def test_the_flags_of_torchrun_equal_those_of_its_parser() -> None:
     command = [tool_python("torch"), "-c", SPELLINGS]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    spelt = {flag.replace("_", "-") for flag in done.stdout.split() if flag.startswith("--")}
-    assert spelt - {"--help"} == TORCHRUN
+    spelled = {flag.replace("_", "-") for flag in done.stdout.split() if flag.startswith("--")}
+    assert spelled - {"--help"} == TORCHRUN

@@ -173,7 +173,7 @@ def plain_number(number: float) -> float:
 def flag_row(flag: str, action: Any) -> dict[str, Any]:
     """Return the row of a flag: its number of values, their type and the valid values."""
     row: dict[str, Any] = {"flag": flag, "takes": 1 if action.nargs is None else action.nargs}
-    # Optional numbers accept None, lengths 1k, and JSON {}: they are no plain numbers.
+    # Optional numbers accept None, lengths 1k, and JSON {}: they are not plain numbers.
     others = ("None", "1k", "{}")
     if action.type and accepts(action, "1") and not any(accepts(action, t) for t in others):
         row["type"] = "float" if accepts(action, "1.5") else "int"

@@ -66,7 +66,12 @@ def test_edits_that_change_a_value_are_named(name: str, file: str, behavior: Beh
         ("llama-3.1-405b", "node[0017-0032]", "node[0017-0033]", "column names of the table Racks"),
         ("llama-3.1-405b", "119 more racks", "118 more racks", "column names of the table Racks"),
         ("llama-3.1-405b", "| dp | 128 x 128 |", "| dp | 64 x 256 |", "column groups x ranks"),
-        ("llama-3.1-405b", "128 | 8 |\n", "128 | 4 |\n", "column max racks of the table Groups"),
+        (
+            "llama-3.1-405b",
+            "128 | 8 |\n",
+            "128 | 4 |\n",
+            "column max racks of the table Process groups",
+        ),
         ("llama-3.1-405b", "rank = tp + 8 (dp", "rank = tp + 4 (dp", "- dense: tp 8, cp 1"),
         ("llama-3.1-405b", "| 702 GB | ", "| 701 GB | ", "column busiest uplink per step"),
         ("llama-3.1-405b", "(lower bound ", "(lower bound 9", "- exposed on links"),

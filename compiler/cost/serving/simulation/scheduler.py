@@ -124,8 +124,8 @@ class Rank:
     def schedule(self) -> None:
         """Choose the work of the next step, and set ``horizon``.
 
-        ``horizon`` is the number of consecutive steps that run this work; it is infinite if there
-        is no work. It need not be called while ``is_changed`` is False.
+        ``horizon`` is the number of consecutive steps that run this work; without work, it is
+        infinite. It need not be called while ``is_changed`` is False.
         """
         if self.chunks:
             self.chunks, self.prompt_tokens, self.prompt_keys = [], 0, 0.0

@@ -25,8 +25,8 @@ class Start:
         """Exit if the checkpoint of another run has as many steps as this run."""
         if done >= steps and not self.resumes:
             raise SystemExit(
-                f"job.load_dir: {self.checkpoint} has {done} steps, so that a run of {steps} steps would do "
-                "nothing. Increase job.steps, or set job.kind: finetune to start at step 0"
+                f"job.load_dir: {self.checkpoint} has {done} steps, so a run of {steps} steps would do nothing. "
+                "Increase job.steps, or set job.kind: finetune to start at step 0"
             )
 
 
