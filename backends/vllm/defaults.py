@@ -18,7 +18,7 @@ SIDE_CHANNEL_PORT = 5600
 SIDE_CHANNEL_STEP = 100
 """Ports per process: rank k of data parallelism uses the k-th one (nixl/base_scheduler.py)."""
 STEP_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
-"""Numbers of tokens per step that PARC tries for services with latency limits."""
+"""Numbers of tokens per step that PARC tries for services with latency limits or pipelines."""
 DP_RPC_PORT = 29550
 SUPERVISOR_PORT = 9256
 

@@ -1,8 +1,10 @@
-"""Choice of the largest number of tokens per engine step, for services with latency limits.
+"""Choice of the largest number of tokens per engine step.
 
 A step computes the next token of every running request and a part of the waiting prompts. With
 fewer tokens per step, prompts take longer, but they delay the running requests less (Sarathi-Serve,
-arXiv:2403.02310). Engines have one default for all services; the best value depends on the limits.
+arXiv:2403.02310). In a pipeline, prompts are also spread over more micro-batches, which wait for
+each other. Engines have one default for all services; the best value depends on the limits and on
+the number of stages.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from dataclasses import replace
 
 from parc.backends.base import Engine, StepTokenSearch
 from parc.compiler.evaluate.evaluate_service import (
+    estimate_at,
     evaluate_service,
     first_missed_limit,
     objective_value,
+    request_seconds,
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
@@ -58,6 +62,35 @@ def choose_step_tokens(
         elif chosen:
             break  # the best value is between numbers that are worse
     return chosen, best
+
+
+def choose_step_tokens_of_pipeline(
+    problem: ServingProblem, engine: Engine, found: ServingEstimate
+) -> tuple[StepTokens | None, ServingEstimate]:
+    """Return (tokens per step, estimate) of the layout of ``found``; None keeps the default.
+
+    The spec limits no latency. Without pipeline stages, the engine's default is kept.
+    """
+    chosen, best = None, found
+    start = value = _pipeline_value(problem, found)
+    tokens_to_try = _step_tokens_to_try(problem, engine) if found.layout.pp > 1 else ()
+    for tokens in tokens_to_try:
+        changed = with_step_tokens(problem, tokens)
+        if any(rule.broken(changed, found.layout) for rule in service_rules(changed, engine)):
+            continue
+        other = estimate_at(changed, found.layout, found.solved_request_rate)
+        if other.waiting <= found.waiting and _pipeline_value(changed, other) < value / LEAST_GAIN:
+            best, value = other, _pipeline_value(changed, other)
+            default = problem.service.setup.max_batched_tokens or 0
+            chosen = StepTokens(tokens, default, start / value)
+    return chosen, best
+
+
+def _pipeline_value(problem: ServingProblem, found: ServingEstimate) -> float:
+    """Return the value to minimize for a layout: seconds of a request, or that of the goal."""
+    if problem.minimizes_gpus:  # the layout, and with it the number of GPUs, is given
+        return request_seconds(problem, found)
+    return objective_value(problem, found)[0]
 
 
 def with_step_tokens(problem: ServingProblem, tokens: int) -> ServingProblem:

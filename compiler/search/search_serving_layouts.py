@@ -27,7 +27,11 @@ from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.serving_plan import NearMiss, ServingCandidate, ServingRule
-from parc.compiler.search.choose_step_tokens import choose_step_tokens, with_step_tokens
+from parc.compiler.search.choose_step_tokens import (
+    choose_step_tokens,
+    choose_step_tokens_of_pipeline,
+    with_step_tokens,
+)
 from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 from parc.compiler.search.explain_services import (
     explain_empty_search,
@@ -93,10 +97,13 @@ def search_serving_layouts(
             report_missed_in_simulation(problem, fastest, sink)
             return None
         order = put_first(finalists, order)
-        if step_tokens is not None:
-            problem = with_step_tokens(problem, step_tokens.chosen)
     else:
         order = choose_sustained(problem, order, lambda: evaluated.other_estimates)
+        if order:
+            step_tokens, best = choose_step_tokens_of_pipeline(problem, engine, order[0])
+            order = [best, *order[1:]]
+    if step_tokens is not None:
+        problem = with_step_tokens(problem, step_tokens.chosen)
     if order and order[0].simulated is None:
         order[0] = with_statistics(problem, order[0])
     if not order:

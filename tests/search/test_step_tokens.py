@@ -1,4 +1,4 @@
-"""The number of tokens per step is chosen for services with latency limits."""
+"""The number of tokens per step is chosen for services with latency limits or pipelines."""
 
 from __future__ import annotations
 
@@ -108,3 +108,25 @@ def test_fewer_requests_run_if_each_verifies_draft_tokens() -> None:
     problem = problem_of(service(LIMITS, speculative=draft))
     setup = with_step_tokens(problem, 512).service.setup
     assert (setup.max_batched_tokens, setup.max_running) == (512, 128)
+
+
+def test_short_steps_spread_the_prompts_of_a_pipeline_over_its_micro_batches() -> None:
+    load = {"input_tokens": 2000, "output_tokens": 500, "concurrency": 64}
+    tree = spec("llama-3.1-70b", "hgx-h100", job={"traffic": load, "precision": "fp8"})
+    for pp in (1, 2):
+        layout = {"layout": {"tp": 2, "pp": pp, "replicas": 1}}
+        tuned = plan_of(tree | layout)
+        job = tree["job"] | {"max_num_batched_tokens": 8192}
+        default = plan_of(tree | layout | {"job": job})
+        chosen = tuned.search.step_tokens
+        if pp == 1:
+            assert chosen is None
+            assert tuned.estimate == default.estimate
+            continue
+        assert chosen is not None
+        assert chosen.gain is not None
+        assert tuned.limits.max_num_batched_tokens == chosen.chosen < 8192
+        gain = default.estimate.requests_per_second * chosen.gain
+        assert tuned.estimate.requests_per_second == pytest.approx(gain, rel=1e-3)
+        shorter = f"requests take {100 * (1 - 1 / chosen.gain):.1f} % less time"
+        assert shorter in serving_summary(tuned)

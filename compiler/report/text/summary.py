@@ -118,9 +118,9 @@ def describe_step_tokens(plan: ServingPlan) -> str:
         return ""
     if found.gain is None:
         effect = "no layout meets the limits with the default"
-    elif plan.problem.minimizes_gpus:
+    elif plan.problem.minimizes_gpus and plan.problem.goals.has_latency_limit:
         effect = f"{format_percent(1 - 1 / found.gain)} fewer GPUs"
-    elif plan.problem.minimizes_latency:
+    elif plan.problem.minimizes_gpus or plan.problem.minimizes_latency:
         effect = f"requests take {format_percent(1 - 1 / found.gain)} less time"
     else:
         effect = f"{found.gain:.2f} times the throughput"
