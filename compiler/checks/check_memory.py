@@ -14,7 +14,6 @@ from parc.compiler.evaluate.layout_fields import format_layout_fields
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Recompute, StageMemory
 from parc.compiler.placement.score_placement import step_seconds_on_hosts
-from parc.compiler.report.text.layout_text import format_offload
 from parc.compiler.search.enumerate_layouts import recompute_levels
 
 MAX_SHARE = 0.9
@@ -123,7 +122,9 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan, is_layout_set: bool
     changes = format_layout_fields(plan.problem, layout)
     cost = f"needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
     state = [f"ZeRO-{layout.zero_stage}"] * (layout.zero_stage != plan.layout.zero_stage)
-    state += format_offload(layout.offload)
+    offload = layout.offload
+    state += [f"optimizer on {offload.optimizer}"] * (offload.optimizer != "none")
+    state += [f"weights on {offload.parameters}"] * (offload.parameters != "none")
     name = " with ".join([describe_recompute(layout.recompute), *state])
     return f"{name} {cost}; set these fields: {changes}"
 

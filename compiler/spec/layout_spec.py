@@ -106,8 +106,8 @@ class LayoutSpec(StrictModel):
     zero_stage: Annotated[Literal[0, 1, 2, 3], NotBool] | Auto = "auto"
     """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 also the gradients, 3 also the
     weights. Megatron shards gradients and weights with Megatron-FSDP; auto uses it only if nothing
-    else fits in memory. FSDP is stage 3, or stage 2 if it does not reshard weights after the
-    forward pass."""
+    else fits in memory, or nothing else that is as safe and as fast. FSDP is stage 3, or stage 2 if
+    it does not reshard weights after the forward pass."""
     dp_shard: Count | Auto = "auto"
     """Number of data-parallel ranks that together store one copy of the sharded state. A value
     below dp selects hybrid sharding (HSDP)."""

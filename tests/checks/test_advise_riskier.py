@@ -96,3 +96,20 @@ def test_if_memory_is_scarce_another_mesh_is_suggested() -> None:
 
 def test_a_plan_with_ample_memory_gets_no_hint() -> None:
     assert "PARC-G05" not in codes(changed(TIGHT, {"model": "llama-3-8b"}))
+
+
+def test_the_warning_names_a_layout_of_last_resort_that_is_slower_and_safe() -> None:
+    spec = {
+        **{"parc": 1, "name": "tight", "model": "qwen3.5-397b-a17b", "emit": ["deepspeed"]},
+        "cluster": {"node": "dgx-b300", "nodes": 4},
+        "job": {"sequence_length": 512, "global_batch": 512},
+        "layout": {"micro_batch": 1},
+    }
+    (finding,) = findings_of(spec, "PARC-G02")
+    promised = re.search(r"optimizer on cpu needs at most ([\d.]+) GiB", finding.help)
+    fields = re.search(r"set these fields: layout: (\{.*\})$", finding.help)
+    assert promised
+    assert fields
+    safer = parc.compile(changed(spec, {"layout": YAML(typ="safe").load(fields[1])}))
+    assert safer.estimate.high_bytes <= safer.estimate.limit_bytes
+    assert safer.estimate.high_bytes / 2**30 == pytest.approx(float(promised[1]), abs=0.06)
