@@ -21,6 +21,7 @@ from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import emit_plan
 from tests.compiled import Files, Spec, changed, planned
 
+pytestmark = pytest.mark.usefixtures("few_requests")
 TRAIN: Spec = {
     "parc": 1,
     "name": "run",

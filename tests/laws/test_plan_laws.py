@@ -157,6 +157,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 EMITTED = (["megatron", "slurm"], ["fsdp", "kubernetes"], ["sglang"], ["vllm", "slurm"])
 
 
+@pytest.mark.usefixtures("few_requests")
 @pytest.mark.parametrize("emit", EMITTED, ids="+".join)
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 def test_any_choice_of_targets_is_verified(cluster: dict[str, Any], emit: list[str]) -> None:

@@ -13,6 +13,7 @@ SPEC: dict[str, Any] = {
     **{"parc": 1, "name": "data", "model": "llama-3-8b", "emit": ["megatron"]},
     "cluster": {"node": "dgx-h100", "nodes": 1},
     "job": {"sequence_length": 4096, "global_batch": 64, "precision": "bf16"},
+    "layout": {"tp": 1, "pp": 1, "cp": 1},
 }
 
 

@@ -15,6 +15,7 @@ from parc.compiler.tools.importers.import_files import import_files
 from tests.compiled import emitted, planned, verification_codes
 from tests.search.serving_specs import CHAT, codes, plan_of, spec
 
+pytestmark = pytest.mark.usefixtures("few_requests")
 LLAMA = "meta-llama/Llama-3.1-70B"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
