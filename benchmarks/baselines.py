@@ -26,7 +26,7 @@ from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.naive import peak_flops, work_flops
 from benchmarks.accuracy.runs import PUBLISHED
-from benchmarks.accuracy.sources import is_locked
+from benchmarks.accuracy.sources import is_fitted, is_locked
 from benchmarks.compare_calculon import is_expressible, predict_by_calculon
 
 RECORDED = PUBLISHED / "baselines.csv"
@@ -102,7 +102,7 @@ def features(case: Case) -> list[float]:
 
 def tree_seconds(cases: Sequence[Case], python: str) -> dict[str, float]:
     """Return the seconds of the locked cases by trees fitted to the open ones, by run id."""
-    rows = [case for case in cases if not is_locked(case)]
+    rows = [case for case in cases if is_fitted(case)]
     locked = [case for case in cases if is_locked(case)]
     ideal = {case.run.id: work_flops(case) / peak_flops(case) for case in cases}
     data = {

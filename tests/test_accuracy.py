@@ -54,11 +54,13 @@ LIMITS = {
     "open": {
         "Selene": 3.0,
         "vTrain multi-node": 7.0,
-        "FSDP and ZeRO-2/3": 9.5,
+        # 31 rows of the sixth test with unseen runs are among them; without these, 8.9.
+        "FSDP and ZeRO-2/3": 9.8,
         # 85 rows of the fifth test with unseen runs are among them; without these, 6.7 and 7.4.
         "dense, A100 and H100": 7.4,
         "all dense": 8.0,
-        "all MoE": 12.5,
+        # 34 rows of the sixth test; without these, 12.4.
+        "all MoE": 13.3,
     },
 }
 """Largest mean error of the shipped parameters in %, by sources and group."""

@@ -16,7 +16,7 @@ from benchmarks.accuracy.pages.row_lines import row_lines
 from benchmarks.accuracy.predict import estimate_step
 from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.sources import is_locked
+from benchmarks.accuracy.sources import is_fitted, is_locked
 from benchmarks.accuracy.wide.small_models import small_runs
 from benchmarks.accuracy.wide.table import read_training_table
 
@@ -53,7 +53,8 @@ def _answer(cases: Cases, arguments: argparse.Namespace) -> str:
         return f"{locked_table(cases.cases, found)}\n\n{regret_table(cases.cases)}\n"
     if arguments.fit:
         fit = fit_open_rows(rows)
-        written = write_all(fit) if arguments.write else []
+        unfitted = [case for case in rows if case.scored and not is_fitted(case)]
+        written = write_all(fit, unfitted) if arguments.write else []
         return "\n".join([fit_lines(fit), *(f"wrote {path}" for path in written), ""])
     text = page(cases, arguments.data)
     if arguments.output:

@@ -1,4 +1,4 @@
-"""Predictions of runs that no fit has seen: locked rows, and open rows without their source."""
+"""Predictions by fits that have not seen the source of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.joint_fit import JointFit, fit_jointly, predict_left_out
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import predict
-from benchmarks.accuracy.sources import is_locked, source_of
+from benchmarks.accuracy.sources import is_fitted, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,11 @@ class Columns:
     """Predicted over measured time of every case, by run id and kind of prediction."""
 
     shipped: dict[str, float]
-    """Every case, with the shipped parameters, whose fit saw the open cases only."""
+    """Every case, with the shipped parameters, whose fit saw the fitted cases only."""
     no_source: dict[str, float]
-    """Open cases, each with a fit without any case of its source."""
+    """Fitted cases, each with a fit without any case of its source."""
     naive: dict[str, float]
-    """Naive formula with rates from the open cases of other sources."""
+    """Naive formula with rates from the fitted cases of other sources."""
 
     @property
     def unseen(self) -> dict[str, float]:
@@ -33,7 +33,7 @@ def columns(cases: Sequence[Case], fit: JointFit | None = None) -> Columns:
     """Return all columns for the scored cases; ``fit`` is the fit to the open ones, if known."""
     timed = [case for case in cases if case.scored]
     found = columns_without_fit(timed)
-    rows = [case for case in timed if not is_locked(case)]
+    rows = [case for case in timed if is_fitted(case)]
     if rows:
         found.no_source.update(predict_left_out(fit or fit_jointly(rows)))
     return found
@@ -49,13 +49,13 @@ def columns_without_fit(timed: Sequence[Case]) -> Columns:
 
 
 def left_out_sources(cases: Sequence[Case]) -> list[tuple[list[Case], list[Case]]]:
-    """Return (cases of one source, open cases of other sources) for every source."""
+    """Return (cases of one source, fitted cases of other sources) for every source."""
     groups: dict[str, list[Case]] = {}
     rows: list[tuple[str, Case]] = []
     for case in cases:
         source = source_of(case.run.source)
         groups.setdefault(source, []).append(case)
-        if not is_locked(case):
+        if is_fitted(case):
             rows.append((source, case))
     return [
         (out, [case for source, case in rows if source != own])

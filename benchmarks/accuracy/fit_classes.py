@@ -33,7 +33,7 @@ from benchmarks.accuracy.joint_fit import (
 from benchmarks.accuracy.pages.page_tables import markdown
 from benchmarks.accuracy.predict import PRIORS, predict
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.sources import is_locked, source_of
+from benchmarks.accuracy.sources import is_fitted, source_of
 
 COMPILER = Path(__file__).resolve().parents[2] / "compiler"
 CATALOG = COMPILER / "catalog" / "generations"
@@ -54,8 +54,8 @@ class ClassRows:
 
 
 def open_rows(cases: Sequence[Case]) -> list[Case]:
-    """Return the scored cases of open sources, the only ones that a fit may use."""
-    return [case for case in cases if case.scored and not is_locked(case)]
+    """Return the only cases that a fit may use: the scored ones of open sources."""
+    return [case for case in cases if is_fitted(case)]
 
 
 def fit_open_rows(cases: Sequence[Case]) -> JointFit:
@@ -137,9 +137,12 @@ def fit_lines(fit: JointFit) -> str:
     return "\n".join(lines)
 
 
-def write_all(fit: JointFit) -> list[Path]:
-    """Write fitted values and spreads into the package, and return the files."""
-    return [*write_fit(fit), *_write_spreads(fit)]
+def write_all(fit: JointFit, unfitted: Sequence[Case]) -> list[Path]:
+    """Write fitted values and spreads into the package, and return the files.
+
+    ``unfitted`` are open cases that the fit has not seen.
+    """
+    return [*write_fit(fit), *_write_spreads(fit, unfitted)]
 
 
 def write_fit(fit: JointFit, folders: Sequence[Path] = (CATALOG, STACKS)) -> list[Path]:
@@ -175,11 +178,15 @@ def _update_row(
             row[parameter] = _scalar(decimal_text(exp(fit.logs[owner, parameter])))
 
 
-def _write_spreads(fit: JointFit) -> list[Path]:
+def _write_spreads(fit: JointFit, unfitted: Sequence[Case]) -> list[Path]:
     """Write the half widths of the intervals of step times, and return the file."""
-    cases = [line.case for line in fit.lines]
+    ratios = dict(predict_left_out(fit))
+    for name, rows in cases_by_class(unfitted).items():
+        for case, seconds in zip(rows, predict(rows, fit.parameters(name)), strict=True):
+            ratios[case.run.id] = seconds / case.seconds
+    cases = [*(line.case for line in fit.lines), *unfitted]
     text = INTERVALS.read_text(encoding="utf-8")
-    for name, value in measured_spreads(cases, predict_left_out(fit)).items():
+    for name, value in measured_spreads(cases, ratios).items():
         text, count = re.subn(rf"(?m)^({name} = )\S+$", rf"\g<1>{value:.2g}", text)
         if count != 1:
             raise ValueError(f"{name}: {count} values in {INTERVALS.name}")
