@@ -36,7 +36,8 @@ def test_replicas_are_added_until_the_simulated_queue_does_not_grow() -> None:
 
 def test_a_pinned_layout_that_cannot_serve_the_rate_is_reported() -> None:
     layout = {"tp": 1, "pp": 3, "replicas": 1}
-    plan, sink = planned(spec("llama-3.1-70b", "hgx-h100", job=job(3.0), layout=layout))
+    steps = {"max_num_batched_tokens": 8192}
+    plan, sink = planned(spec("llama-3.1-70b", "hgx-h100", job=job(3.0) | steps, layout=layout))
     assert plan is not None
     (found,) = sink.diagnostics
     assert found.code == "PARC-G06"

@@ -72,8 +72,8 @@ common=(
   --kv-cache-dtype auto
   # memory and batches
   --max-model-len 32768
-  --max-num-seqs 1024
-  --max-num-batched-tokens 8192
+  --max-num-seqs 512
+  --max-num-batched-tokens 512
   --gpu-memory-utilization 0.92
   --block-size 16
 )
