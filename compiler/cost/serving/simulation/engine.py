@@ -97,16 +97,16 @@ class Engine:
                 rank.schedule()
             horizon, has_prompts = rank.horizon, rank.prompt_tokens > 0
             self._first = rank.base_seconds + rank.per_context * rank.context
-            self._growth = rank.growth_seconds
+            self._growth, least = rank.growth_seconds, rank.least_seconds
         else:
             for rank in ranks:
                 if rank.is_changed:
                     rank.schedule()
             horizon, has_prompts = self._set_common_steps()
+            least = max([rank.least_seconds for rank in ranks])
         if horizon == inf:
             self.end = inf
             return
-        least = max([rank.least_seconds for rank in ranks])
         if self._first < least:
             horizon = self._wait_for_host(least, horizon)
         if not has_prompts:
