@@ -10,7 +10,7 @@ rows inside their intervals. *Per source* is the mean error if every source coun
 is the mean error with the parameters of that day after readings of rows were corrected by their
 documents, by the code of their frameworks or by the defaults of these:
 
-| test | rows | sources | mean error, % | median, % | bias | inside | per source | corrected | naive |
+| test | rows | docs | mean error, % | median, % | bias | inside | per source | corrected | naive |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | first | 196 | 41 | 13.4 | 9.2 | -5.9 | 68 | 15.9 |  |  |
 | second | 250 | 22 | 14.3 | 11.1 | -9.8 | 50 | 15.2 | 15.1 |  |
