@@ -71,7 +71,7 @@ def _check_weight_format(service: Service, gpu: Gpu, engine: FormatSupport, sink
             fix=f"replace the engine in emit by {engine.for_other_vendors[0]}",
             causes=(Cause("cluster.gpu", "the GPU is set here"),),
         )
-        sink.report("R03", finding, at="job.precision")
+        sink.report("R03", finding, at="emit")
         return
     if gpu.vendor != "nvidia":
         _check_checkpoint_on_amd(service, gpu, engine, sink)

@@ -71,6 +71,7 @@ def serving_summary(plan: ServingPlan) -> str:
         ("basis", estimate_basis(plan).text),
         ("simulated", format_simulated(plan)),
         ("steps", describe_step_tokens(plan)),
+        ("choice", describe_fewest_gpus(plan)),
         ("cost", describe_cost(plan)),
         (
             "search",
@@ -125,6 +126,17 @@ def describe_step_tokens(plan: ServingPlan) -> str:
     else:
         effect = f"{found.gain:.2f} times the throughput"
     return f"at most {found.chosen:,} tokens instead of {found.default:,} by default: {effect}"
+
+
+def describe_fewest_gpus(plan: ServingPlan) -> str:
+    """Return that the plan leaves GPUs idle on purpose; empty if it uses all of the cluster."""
+    used, available = plan.layout.gpus, plan.problem.cluster.gpus
+    if not plan.problem.minimizes_gpus or used >= available:
+        return ""
+    return (
+        f"{used:,} of {available:,} GPUs, the fewest that serve the load (goals.maximize); "
+        "throughput or latency uses more"
+    )
 
 
 def format_simulated(plan: ServingPlan) -> str:
