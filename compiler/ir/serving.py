@@ -312,7 +312,7 @@ class ServiceStatistics:
     """Output tokens per second, summed over all replicas."""
     requests_per_second: float
     queue: Distribution
-    """Waiting requests per data-parallel rank, over time."""
+    """Waiting requests per data-parallel rank, or per micro-batch of a pipeline, over time."""
     cache: Distribution
     """Fraction of the KV cache that running requests occupy, over time."""
     preemptions: int
