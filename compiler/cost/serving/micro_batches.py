@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.memory import request_cache_bytes
 from parc.compiler.ir.serving import Traffic
 
 
@@ -31,7 +32,30 @@ def with_micro_batches(deployment: Deployment, traffic: Traffic) -> Deployment:
     if pp == 1 or deployment.layout.dp > 1:
         return deployment
     chunks = max(traffic.computed_input_tokens / deployment.setup.step_token_limit, 1.0)
-    micro_batches = max(round(pp / chunks), 1)
+    # Micro-batches without a request take no time.
+    requests = int(cached_requests(deployment, traffic))
+    micro_batches = max(min(round(pp / chunks), requests), 1)
     if deployment.micro_batches == micro_batches:
         return deployment
     return replace(deployment, micro_batches=micro_batches)
+
+
+def cached_requests(
+    deployment: Deployment, traffic: Traffic, cache_bytes: float | None = None
+) -> float:
+    """Return the number of requests that the cache of a data-parallel rank can store.
+
+    It is 0 if the cache cannot store one complete request. ``cache_bytes`` is the size of the cache
+    in bytes; None: that of ``deployment.memory``.
+    """
+    cache = deployment.memory.kv_bytes if cache_bytes is None else cache_bytes
+
+    def cache_bytes_of(tokens: float) -> float:
+        """Return the cache bytes of a request with ``tokens`` tokens."""
+        return request_cache_bytes(deployment.model, deployment.layout, deployment.setup, tokens)
+
+    if cache < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
+        return 0.0
+    # Half of the output has been generated, unless the engine reserves all of it.
+    generated = 1 if deployment.engine.scheduling.reserves_output else 2
+    return cache / cache_bytes_of(traffic.input_tokens + traffic.output_tokens / generated)

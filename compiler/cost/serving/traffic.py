@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
-from parc.compiler.cost.serving.memory import request_cache_bytes
-from parc.compiler.cost.serving.micro_batches import with_micro_batches
+from parc.compiler.cost.serving.micro_batches import cached_requests, with_micro_batches
 from parc.compiler.cost.serving.request_waits import closed_loop_queue, poisson_queue
 from parc.compiler.cost.serving.steady_state import (
     SteadyState,
@@ -103,22 +102,8 @@ def max_running_requests(
     engine cannot store even one request. ``cache_bytes`` is the size of the cache in bytes; None:
     that of ``deployment.memory``.
     """
-    engine, setup = deployment.engine, deployment.rank_setup
-    cache = deployment.memory.kv_bytes if cache_bytes is None else cache_bytes
-
-    def cache_bytes_of(tokens: float) -> float:
-        """Return the cache bytes of a request with ``tokens`` tokens."""
-        return request_cache_bytes(deployment.model, deployment.layout, setup, tokens)
-
-    if cache < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
-        return 0.0
-    # Half of the output has been generated, unless the engine reserves all of it.
-    mean = traffic.input_tokens + traffic.output_tokens / (
-        1 if engine.scheduling.reserves_output else 2
-    )
-    # Micro-batches share one cache, so that a single request can have all of it.
-    requests = max(cache / cache_bytes_of(mean) / deployment.micro_batches, 1.0)
-    return min(requests, setup.running_limit)
+    cached = cached_requests(deployment, traffic, cache_bytes)
+    return min(cached / deployment.micro_batches, deployment.rank_setup.running_limit)
 
 
 def _closed_loop_state(

@@ -84,3 +84,19 @@ def test_the_chunks_of_a_prompt_fill_consecutive_micro_batches() -> None:
     )
     # 4 chunks on 4 stages take as long as 7 chunks on one stage, instead of 16.
     assert single.ttft_seconds / whole.ttft_seconds == pytest.approx(7 / 16, rel=0.15)
+
+
+@pytest.mark.parametrize(("share", "micro_batches"), [(0.038, 1), (0.0385, 2), (0.04, 4)])
+def test_a_cache_of_few_requests_has_fewer_micro_batches_than_stages(
+    share: float, micro_batches: int
+) -> None:
+    one = deployment("llama-3.1-8b", 4, 2048)
+    small = replace(one, setup=replace(one.setup, memory_share=share))
+    traffic = Traffic(2000, 100, concurrency=8)
+    assert with_micro_batches(small, traffic).micro_batches == micro_batches
+    found, requests = estimate_deployment(small, traffic), small.memory.kv_tokens / 2050
+    assert found.max_concurrency == pytest.approx(requests, rel=0.02)
+    assert found.running <= requests
+    simulated = simulate(small, traffic)
+    assert simulated is not None
+    assert simulated.requests_per_second == pytest.approx(found.requests_per_second, rel=0.35)
