@@ -266,7 +266,7 @@ def ratios(service: Service, count: int) -> dict[tuple[LatencyName, str], float]
     """Return (latency, percentile) -> PARC's value divided by Vidur's, for ``service``."""
     deployment = deployment_of(service)
     traffic = traffic_of(service, deployment)
-    limits = rank_limits(deployment, traffic, estimate_deployment(deployment, traffic))
+    limits = rank_limits(deployment, traffic)
     limits = replace(limits, cache_tokens=limits.cache_tokens * service.cache_share)
     requests = requests_of(traffic, limits.longest_request, count)
     own = distributions(serve_with_parc(deployment, traffic, limits, requests))

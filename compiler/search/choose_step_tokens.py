@@ -76,7 +76,7 @@ def choose_step_tokens_of_pipeline(
     tokens_to_try = _step_tokens_to_try(problem, engine) if found.layout.pp > 1 else ()
     for tokens in tokens_to_try:
         changed = with_step_tokens(problem, tokens)
-        if any(rule.broken(changed, found.layout) for rule in service_rules(changed, engine)):
+        if not _valid_layouts(changed, engine, [found.layout]):
             continue
         other = estimate_at(changed, found.layout, found.solved_request_rate)
         if other.waiting <= found.waiting and _pipeline_value(changed, other) < value / LEAST_GAIN:
@@ -121,7 +121,14 @@ def _possible(
     problem: ServingProblem, engine: Engine, layouts: Sequence[ServingLayout]
 ) -> list[ServingEstimate]:
     """Return the estimates of the ``layouts`` that are valid and meet the limits on means."""
-    rules = service_rules(problem, engine)
-    valid = [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]
+    valid = _valid_layouts(problem, engine, layouts)
     found = [evaluate_service(problem, one) for one in valid]
     return [one for one in found if first_missed_limit(problem, one) is None]
+
+
+def _valid_layouts(
+    problem: ServingProblem, engine: Engine, layouts: Sequence[ServingLayout]
+) -> list[ServingLayout]:
+    """Return the ``layouts`` that violate no rule."""
+    rules = service_rules(problem, engine)
+    return [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]

@@ -130,7 +130,7 @@ def simulate_benchmark(one: PercentileRow) -> ServiceStatistics | None:
         return None
     if traffic.request_rate is not None:
         return simulate_run(deployment, traffic, one.requests, SEED)
-    limits, replicas = rank_limits(deployment, traffic, estimate), deployment.layout.replicas
+    limits, replicas = rank_limits(deployment, traffic), deployment.layout.replicas
     engines = idle_engines(deployment, traffic, limits, replicas)
     maker = request_maker(
         traffic,

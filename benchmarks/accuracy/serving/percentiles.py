@@ -231,7 +231,7 @@ def simulate_run(
     estimate = estimate_deployment(deployment, traffic)
     if not estimate.fits:
         return None
-    limits, replicas = rank_limits(deployment, traffic, estimate), deployment.layout.replicas
+    limits, replicas = rank_limits(deployment, traffic), deployment.layout.replicas
     sample = RequestSample(traffic, seed)
     engines = idle_engines(deployment, traffic, limits, replicas)
     maker = request_maker(

@@ -31,13 +31,31 @@ def with_micro_batches(deployment: Deployment, traffic: Traffic) -> Deployment:
     pp = deployment.layout.pp
     if pp == 1 or deployment.layout.dp > 1:
         return deployment
-    chunks = max(traffic.computed_input_tokens / deployment.setup.step_token_limit, 1.0)
     # Micro-batches without a request take no time.
     requests = int(cached_requests(deployment, traffic))
-    micro_batches = max(min(round(pp / chunks), requests), 1)
+    micro_batches = max(min(round(pp / _prompt_chunks(deployment, traffic)), requests), 1)
     if deployment.micro_batches == micro_batches:
         return deployment
     return replace(deployment, micro_batches=micro_batches)
+
+
+def latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the latency of a prompt, divided by the time that it adds to the steps of its rank.
+
+    The chunks of a prompt pass the ``pp`` stages one after the other, and take as long as chunks +
+    pp - 1 chunks on one stage. In a step, a rank computes one chunk in each of its micro-batches,
+    and takes as long as ``pp`` chunks.
+    """
+    pp, parts = deployment.layout.pp, deployment.rank_micro_batches
+    if pp == 1:
+        return 1.0
+    chunks = _prompt_chunks(deployment, traffic)
+    return max((chunks + pp - 1) * parts / (chunks * pp), 1.0)
+
+
+def _prompt_chunks(deployment: Deployment, traffic: Traffic) -> float:
+    """Return the number of micro-batches, at least 1, whose tokens a mean prompt fills."""
+    return max(traffic.computed_input_tokens / deployment.setup.step_token_limit, 1.0)
 
 
 def cached_requests(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.lognormal_lengths import mean_square_length
+from parc.compiler.cost.serving.micro_batches import latency_ratio
 from parc.compiler.cost.serving.prompts_together import prompts_together
 from parc.compiler.cost.serving.request_waits import RequestQueue, StepSeconds
 from parc.compiler.cost.serving.step import (
@@ -52,7 +53,7 @@ def prompt_seconds(
     ratio = latency_ratio(deployment, traffic)
     if queue.ranks == 1 or deployment.layout.dp == 1:
         part, latency = _quadratic_fraction(deployment, traffic, prefill), prefill * ratio
-        prefill = _with_drained_pipeline(prefill, total, starts * queue.ranks, ratio)
+        prefill *= _drain_factor(prefill, total, starts * queue.ranks, ratio)
         return StepSeconds(prefill, total, total, latency, quadratic=part)
     # Experts and the exchange of tokens take as long as for the mean of the tokens of all ranks.
     mean = min(max(starts, 1 / queue.ranks) * computed, limit)
@@ -61,8 +62,8 @@ def prompt_seconds(
     beside_shared = mixed.shared_seconds - decode.shared_seconds
     own = max(mixed.total_seconds - total - beside_shared, 0.0) * computed / chunk
     quadratic = _quadratic_fraction(deployment, traffic, own)
-    longer = _with_drained_pipeline(1.0, total / (own + shared), starts * queue.ranks, ratio)
     prefill = own + shared
+    longer = _drain_factor(prefill, total, starts * queue.ranks, ratio)
     return StepSeconds(prefill * longer, total, total, prefill * ratio, shared * longer, quadratic)
 
 
@@ -79,7 +80,7 @@ def _seconds_in_separate_steps(
     ratio = latency_ratio(deployment, traffic)
     latency = alone * ratio
     if not queue.prefill_first or 2 * computed > limit:
-        prefill = _with_drained_pipeline(alone, total, starts, ratio)
+        prefill = alone * _drain_factor(alone, total, starts, ratio)
         return StepSeconds(prefill, total, total, latency, quadratic=part, alone=alone)
     # Part of the time of a step that does not grow with the number of its prompts.
     fixed = max(2 * alone - _alone_seconds(deployment, traffic, 2.0), 0.0)
@@ -91,22 +92,8 @@ def _seconds_in_separate_steps(
     )
 
 
-def latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
-    """Return the latency of a prompt, divided by the time that it adds to the steps of its rank.
-
-    The chunks of a prompt pass the ``pp`` stages one after the other, and take as long as chunks +
-    pp - 1 chunks on one stage. In a step, a rank computes one chunk in each of its micro-batches,
-    and takes as long as ``pp`` chunks.
-    """
-    pp, parts = deployment.layout.pp, deployment.rank_micro_batches
-    if pp == 1:
-        return 1.0
-    chunks = max(traffic.computed_input_tokens / deployment.setup.step_token_limit, 1.0)
-    return max((chunks + pp - 1) * parts / (chunks * pp), 1.0)
-
-
-def _with_drained_pipeline(prefill: float, decode: float, starts: float, ratio: float) -> float:
-    """Return the seconds that a prompt adds to steps, including the time until it left all stages.
+def _drain_factor(prefill: float, decode: float, starts: float, ratio: float) -> float:
+    """Return the time that a prompt adds to steps until it left all stages, over ``prefill``.
 
     Decoding requests wait until the last chunk has passed the stages, unless another prompt starts
     before: its probability is the share of the time that prompts take. In a step, ``starts``
@@ -114,7 +101,7 @@ def _with_drained_pipeline(prefill: float, decode: float, starts: float, ratio: 
     work takes ``decode`` seconds.
     """
     alone = decode / (decode + starts * prefill * ratio)
-    return prefill * (1 + (ratio - 1) * alone)
+    return 1 + (ratio - 1) * alone
 
 
 def least_step_seconds(deployment: Deployment, traffic: Traffic, running: float) -> float:

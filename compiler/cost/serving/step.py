@@ -84,6 +84,8 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
         )
     # Only the last token of a prompt needs logits; a prompt has about 2 x span tokens.
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
+    host_seconds = _host_seconds(deployment, batch.decode)
+    overlaps = deployment.engine.scheduling.overlaps_host
     terms = StepTerms(
         projections=_projection_seconds(deployment, own)
         + (_adapter_seconds(deployment, own) if setup.lora is not None else 0.0),
@@ -94,19 +96,17 @@ def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
         * context_parallel_seconds(deployment, verified / pcp, batch.prefill / pcp),
         launch=_launch_seconds(deployment, own),
         head=deployment.gemm_seconds(part.head, heads, 2.0),
+        host=0.0 if overlaps else host_seconds,
         draft=_draft_seconds(deployment, batch) if deployment.draft is not None else 0.0,
     )
-    return replace(terms, host=_host_wait_seconds(deployment, batch, terms.total_seconds))
+    wait = host_seconds - terms.total_seconds
+    return replace(terms, host=wait) if overlaps and wait > 0 else terms
 
 
-def _host_wait_seconds(deployment: Deployment, batch: StepBatch, computed: float) -> float:
-    """Return the seconds of a step in which the GPU waits for the host.
-
-    ``computed`` is the time in which the GPU computes the step.
-    """
+def _host_seconds(deployment: Deployment, decode: float) -> float:
+    """Return the seconds that the host takes to prepare a step with ``decode`` requests."""
     host = deployment.engine.scheduling
-    seconds = host.step_seconds + host.sequence_seconds * batch.decode
-    return max(seconds - computed, 0.0) if host.overlaps_host else seconds
+    return host.step_seconds + host.sequence_seconds * decode
 
 
 def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
@@ -121,9 +121,14 @@ def seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> Step
         return engine_step_seconds(deployment, batch)
     share = StepBatch(batch.decode / parts, batch.context, batch.prefill / parts, batch.span)
     terms = engine_step_seconds(deployment, share)
-    nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
-    hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
-    return terms.through_stages(layout.pp, hop)
+    return terms.through_stages(layout.pp, _hop_seconds(deployment, share.decode + share.prefill))
+
+
+def _hop_seconds(deployment: Deployment, tokens: float) -> float:
+    """Return the seconds in which a stage sends ``tokens`` tokens of a micro-batch to the next."""
+    layout = deployment.layout
+    nbytes = 2 * tokens * deployment.model.hidden
+    return deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
 
 
 def host_floor_seconds(deployment: Deployment, decode: float) -> float:
@@ -131,16 +136,11 @@ def host_floor_seconds(deployment: Deployment, decode: float) -> float:
 
     The result is 0 if the GPU waits during all host work, which is then a part of every step.
     """
-    layout, host = deployment.layout, deployment.engine.scheduling
-    if not host.overlaps_host:
+    if not deployment.engine.scheduling.overlaps_host:
         return 0.0
-    share = decode / deployment.rank_micro_batches
-    seconds = host.step_seconds + host.sequence_seconds * share
-    if layout.pp == 1:
-        return seconds
-    nbytes = 2 * share * deployment.model.hidden
-    hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
-    return (seconds + hop) * layout.pp
+    pp, share = deployment.layout.pp, decode / deployment.rank_micro_batches
+    hop = _hop_seconds(deployment, share) if pp > 1 else 0.0
+    return (_host_seconds(deployment, share) + hop) * pp
 
 
 def _draft_seconds(deployment: Deployment, batch: StepBatch) -> float:

@@ -94,7 +94,7 @@ def test_slow_links_limit_the_rate_of_the_decode_pool() -> None:
 
 
 def engines_of(one: Deployment, traffic: Traffic) -> list[Engine]:
-    limits = rank_limits(one, traffic, estimate_deployment(one, traffic))
+    limits = rank_limits(one, traffic)
     own, _ = build_step_times(one, traffic.input_tokens)
     return [Engine([Rank(limits, own)]) for _ in range(one.layout.replicas)]
 

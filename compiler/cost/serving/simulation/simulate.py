@@ -16,8 +16,7 @@ from types import MappingProxyType
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.kv_transfer import transfer_seconds
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_cache_bytes
-from parc.compiler.cost.serving.micro_batches import with_micro_batches
-from parc.compiler.cost.serving.prompt_seconds import latency_ratio
+from parc.compiler.cost.serving.micro_batches import latency_ratio, with_micro_batches
 from parc.compiler.cost.serving.request_waits import runs_prompts_first, seconds_outside_steps
 from parc.compiler.cost.serving.simulation.engine import CACHE_BINS, Engine
 from parc.compiler.cost.serving.simulation.front_end import FrontEnd, create_balancer, serve
@@ -116,7 +115,7 @@ def simulate(
     load = _share_of_load(traffic, estimate, replicas / layout.replicas)
     if load.present > MOST_PRESENT:
         return None
-    limits = rank_limits(deployment, traffic, estimate)
+    limits = rank_limits(deployment, traffic)
     engines = idle_engines(deployment, traffic, limits, replicas, records=sampling.records)
     sample = request_sample(traffic, sampling.seed)
     caches = _prefix_caches(deployment, limits, deployment.ranks * replicas)
@@ -246,7 +245,7 @@ def _arrivals(
     return open_arrivals(load.rate, sample, maker)
 
 
-def rank_limits(deployment: Deployment, traffic: Traffic, estimate: ServingEstimate) -> RankLimits:
+def rank_limits(deployment: Deployment, traffic: Traffic) -> RankLimits:
     """Return the limits of the scheduler of one of ``deployment.ranks``."""
     setup, layout = deployment.rank_setup, deployment.layout
     # Windows and recurrent states make the cache of a request nonlinear in its length. The cache is

@@ -53,7 +53,7 @@ class SimulatedPool:
         """
         deployment = with_micro_batches(deployment, traffic)
         estimate, replicas = estimate_deployment(deployment, traffic), deployment.layout.replicas
-        limits = rank_limits(deployment, traffic, estimate)
+        limits = rank_limits(deployment, traffic)
         engines = idle_engines(deployment, traffic, limits, replicas)
         front = front_end(deployment, traffic, replicas, seed=seed)
         return cls(estimate, traffic, limits, engines, front)
