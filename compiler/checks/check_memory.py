@@ -10,7 +10,7 @@ from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import largest_stage_parameters
 from parc.compiler.cost.step.offload import activation_host_bytes, offloaded_host_bytes
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.evaluate.layout_fields import format_layout_fields
+from parc.compiler.evaluate.layout_fields import format_layout_fields, format_offload
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan, Recompute, StageMemory
 from parc.compiler.placement.score_placement import step_seconds_on_hosts
@@ -122,9 +122,7 @@ def _suggest_safer_layout(cost_model: CostModel, plan: Plan, is_layout_set: bool
     changes = format_layout_fields(plan.problem, layout)
     cost = f"needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
     state = [f"ZeRO-{layout.zero_stage}"] * (layout.zero_stage != plan.layout.zero_stage)
-    offload = layout.offload
-    state += [f"optimizer on {offload.optimizer}"] * (offload.optimizer != "none")
-    state += [f"weights on {offload.parameters}"] * (offload.parameters != "none")
+    state += format_offload(layout.offload)
     name = " with ".join([describe_recompute(layout.recompute), *state])
     return f"{name} {cost}; set these fields: {changes}"
 

@@ -1,4 +1,4 @@
-"""Fields of ``layout`` that make the search choose a given layout, for texts that propose one."""
+"""Texts about a layout: the fields that make the search choose it, its sizes, offloaded state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from parc.compiler.diagnostics.flow_yaml import flow_text
 from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.layout import Offload
 
 
 def format_layout_fields(problem: Problem, layout: Layout) -> str:
@@ -61,3 +62,13 @@ def _offload_field(layout: Layout) -> dict[str, Any]:
     named: dict[str, Any] = {"optimizer": offload.optimizer, "parameters": offload.parameters}
     named |= {"nvme_path": offload.nvme_path} if offload.nvme_path else {}
     return named | ({"activations": list(offload.activations)} if offload.activations else {})
+
+
+def format_offload(offload: Offload) -> list[str]:
+    """Return texts on offloaded state, such as ``["optimizer on cpu"]``; empty without offload."""
+    away = {"optimizer": offload.optimizer, "weights": offload.parameters}
+    parts = ", ".join(offload.activations)
+    return [
+        *(f"{what} on {device}" for what, device in away.items() if device != "none"),
+        *([f"activations of {parts} on cpu"] if parts else []),
+    ]

@@ -139,13 +139,12 @@ def _safer_layouts(
         return []
     world, seconds = _best_world_and_seconds(ranking, risky)
     most = (world, seconds * (1 + ranking.cost_model.problem.goals.tie))
-    kept = dict(filters)
+    levels = next(iter(spaces.values())).levels
+    ranking_of_safe = LayoutRanking(ranking.cost_model, safe_filters, levels)
+    if _best_world_and_seconds(ranking_of_safe, safe) > most:
+        return []
     filters.update(safe_filters)
-    if _best_world_and_seconds(ranking, safe) <= most:
-        return safe
-    filters.clear()
-    filters.update(kept)
-    return []
+    return safe
 
 
 def _with_improvements(

@@ -11,11 +11,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
+from parc.compiler.evaluate.layout_fields import format_offload
 from parc.compiler.ir import AnyPlan, Layout, ServingLayout
 from parc.compiler.ir.frozen import frozen
 from parc.compiler.ir.layout import ZeroPlus
 from parc.compiler.report.text.layout_text import (
-    format_offload,
     format_recompute,
     name_cp_exchange,
 )

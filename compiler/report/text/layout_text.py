@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics.wording import format_count
+from parc.compiler.evaluate.layout_fields import format_offload
 from parc.compiler.ir import Layout, Recompute, ServingLayout
-from parc.compiler.ir.layout import Offload
 
 ALWAYS = ("tp", "pp")
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
@@ -55,16 +55,6 @@ def format_zero(layout: Layout) -> list[str]:
     if layout.dp == 1 and layout.zero_stage < 2:
         return []
     return [f"ZeRO-{layout.zero_stage}" if layout.zero_stage else "no ZeRO"]
-
-
-def format_offload(offload: Offload) -> list[str]:
-    """Return texts on offloaded state, such as ``["optimizer on cpu"]``; empty without offload."""
-    away = {"optimizer": offload.optimizer, "weights": offload.parameters}
-    parts = ", ".join(offload.activations)
-    return [
-        *(f"{what} on {device}" for what, device in away.items() if device != "none"),
-        *([f"activations of {parts} on cpu"] if parts else []),
-    ]
 
 
 def format_stage(stage: int, stages: int) -> str:

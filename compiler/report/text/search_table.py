@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parc.compiler.diagnostics.codes import code_title
+from parc.compiler.evaluate.layout_fields import format_offload
 from parc.compiler.ir import AnyPlan, Candidate, Layout, Plan, ServingPlan
 from parc.compiler.report.formatting import (
     GIB,
@@ -26,7 +27,7 @@ from parc.compiler.report.text.candidate_columns import (
     candidate_count,
     shown_columns,
 )
-from parc.compiler.report.text.layout_text import format_offload, format_recompute
+from parc.compiler.report.text.layout_text import format_recompute
 from parc.compiler.report.text.pools_text import documents_of_pools, texts_of_pools
 from parc.compiler.report.text.serving_tables import serving_candidate_records, serving_search_text
 
